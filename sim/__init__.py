@@ -1,0 +1,35 @@
+"""Kneesim: how much of this traffic can these GPUs serve within these latency limits?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sim.faults import InputFault
+from sim.scenario import Scenario, load
+from sim.version import __version__
+
+if TYPE_CHECKING:
+    from sim.planning.knee import Knee
+    from sim.results import Result
+
+__all__ = ["InputFault", "Scenario", "__version__", "find_knee", "load", "simulate"]
+
+
+def simulate(scenario: Scenario | str | Path, max_leap: int | None = None) -> Result:
+    """Run *scenario* (or load it by name or path) to the end of its last request."""
+    from sim import simulation
+    from sim.results import Result
+
+    if not isinstance(scenario, Scenario):
+        scenario = load(scenario)
+    return Result(simulation.simulate(scenario, max_leap))
+
+
+def find_knee(scenario: Scenario | str | Path, **options: Any) -> Knee:
+    """The highest load at which every limit of *scenario* holds; see `sim.planning.knee.find_knee`."""
+    from sim.planning import knee
+
+    if not isinstance(scenario, Scenario):
+        scenario = load(scenario)
+    return knee.find_knee(scenario, **options)

@@ -1,0 +1,5 @@
+"""`python -m sim` is `kneesim`."""
+
+from sim.cli.main import main
+
+main()

@@ -1,0 +1,201 @@
+"""The runs of a knee search: which loads are tried, in what order, and what the runs say together.
+
+Four steps, all on the same random numbers (one seed): bracket the capacity, spread about ten loads below and
+a little above it, reach further down if even the lowest fails, and bisect between the highest load that
+passes and the lowest that does not. The search keeps no state but its runs: what is known is read off them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from math import sqrt
+from typing import TYPE_CHECKING, Any, Protocol
+
+from sim.clock import HORIZON_S
+from sim.faults import InputFault
+from sim.planning.limits import Limit
+from sim.planning.wording import joined, number
+
+if TYPE_CHECKING:
+    from sim.scenario import Scenario
+
+SPREAD = (0.1, 0.25, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.1, 1.25)  # shares of the capacity
+NEARLY_UNLOADED = 0.01
+MOST_DOUBLINGS = 20
+MOST_HALVINGS = 40
+USUAL_RUNS = 24  # what a progress bar starts from
+
+
+class Summarised(Protocol):
+    """What a simulation answers with."""
+
+    def summary(self) -> dict[str, Any]: ...
+
+
+Simulate = Callable[["Scenario"], Summarised]
+Progress = Callable[[int, int, str], None]  # runs made, runs expected, the load of the last one
+
+
+@dataclass(frozen=True)
+class Point:
+    """One run. *load* is the value of the scenario's load key, *rate_per_s* what that offers."""
+
+    load: float
+    rate_per_s: float
+    summary: Mapping[str, Any]
+    broken: tuple[Limit, ...]
+
+    @property
+    def stable(self) -> bool:
+        return bool(self.summary["stable"])
+
+    @property
+    def completed(self) -> int:
+        return int(self.summary["requests"]["completed"])
+
+    @property
+    def passes(self) -> bool:
+        """Stable, somebody was served, and no limit is known to be missed."""
+        return self.stable and self.completed > 0 and not self.broken
+
+    @property
+    def served_load(self) -> float:
+        """The load that would offer what this run completed: about the capacity, if the run is above it."""
+        served_per_s = self.summary["request_throughput"] or 0.0
+        return self.load * served_per_s / self.rate_per_s if self.rate_per_s > 0 else 0.0
+
+
+@dataclass(frozen=True)
+class Bracket:
+    """The last good point with only good ones below it, and the first bad one; None where there is none."""
+
+    good: Point | None
+    bad: Point | None
+
+    def contains(self, load: float) -> bool:
+        return self.good is not None and self.bad is not None and self.good.load < load < self.bad.load
+
+    def middle(self, tolerance: float) -> float | None:
+        """Where to look next (the geometric mean); None within *tolerance*, or where one of the two lacks."""
+        if self.good is None or self.bad is None or self.bad.load <= self.good.load * (1 + tolerance):
+            return None
+        return sqrt(self.good.load * self.bad.load)
+
+
+class Search:
+    """Runs of one scenario at several loads.
+
+    *axis* is the scenario key that is turned: `load.rate_per_s`, or `load.time_scale` where a trace's own
+    times are replayed. Raises `InputFault` if the load has neither.
+    """
+
+    def __init__(
+        self, scenario: Scenario, limits: tuple[Limit, ...], simulate: Simulate, progress: Progress | None
+    ) -> None:
+        self.scenario = scenario
+        self.limits = limits
+        self.axis, self.start = _axis(scenario.load)
+        self._simulate = simulate
+        self._progress = progress
+        self._points: dict[float, Point] = {}
+
+    def run(self, tolerance: float) -> None:
+        """Make all runs: the capacity and the knee are bracketed to *tolerance* (relative) in the end."""
+        self._bracket_capacity()
+        self._narrow_capacity(tolerance)
+        self._spread()
+        while (load := self.knee().middle(tolerance)) is not None:
+            self.at(load)
+
+    def at(self, load: float) -> Point:
+        """The run at *load* (rounded to five digits), made now unless it is known."""
+        load = float(f"{load:.5g}")
+        if load not in self._points:
+            changed = self.scenario.replace({self.axis: load}, source="knee search")
+            point = self._points[load] = self._point(load, self._simulate(changed).summary())
+            if self._progress is not None:
+                made = len(self._points)
+                self._progress(made, max(made, USUAL_RUNS), f"{number(point.rate_per_s)} requests/s")
+        return self._points[load]
+
+    def _point(self, load: float, summary: Mapping[str, Any]) -> Point:
+        rate_per_s = load if self.axis == "load.rate_per_s" else _offered_rate_per_s(summary)
+        return Point(load, rate_per_s, summary, tuple(x for x in self.limits if x.broken_by(summary)))
+
+    @property
+    def points(self) -> tuple[Point, ...]:
+        """All runs, sorted by load."""
+        return tuple(self._points[load] for load in sorted(self._points))
+
+    def capacity(self) -> Bracket:
+        return self._bracket([point.stable for point in self.points])
+
+    def knee(self) -> Bracket:
+        return self._bracket([point.passes for point in self.points])
+
+    def _bracket(self, good: list[bool]) -> Bracket:
+        points, first_bad = self.points, good.index(False) if False in good else len(good)
+        return Bracket(
+            points[first_bad - 1] if first_bad > 0 else None,
+            points[first_bad] if first_bad < len(points) else None,
+        )
+
+    def _bracket_capacity(self) -> None:
+        """Double the load until the queue grows, or come down until it does not."""
+        point = self.at(self.start)
+        for _ in range(MOST_DOUBLINGS):
+            if not point.stable or not point.completed:
+                break
+            point = self.at(point.load * 2)
+        for _ in range(MOST_HALVINGS):
+            lowest = self.points[0]
+            if lowest.stable or lowest.load <= self._slowest():
+                break
+            guess = min(lowest.load / 2, 0.9 * lowest.served_load or lowest.load / 2)
+            self.at(max(guess, self._slowest()))
+
+    def _narrow_capacity(self, tolerance: float) -> None:
+        """Try what the overloaded run completed, and a step to either side; then bisect."""
+        unstable, step = self.capacity().bad, 1 + 0.9 * tolerance
+        guess = unstable.served_load if unstable else 0.0
+        for load in (guess, guess * step, guess / step):
+            if self.capacity().contains(load):
+                self.at(load)
+        while (middle := self.capacity().middle(tolerance)) is not None:
+            self.at(middle)
+
+    def _spread(self) -> None:
+        """About ten loads around the capacity, and one far below if the lowest of them misses a limit."""
+        bracket = self.capacity()
+        if bracket.good is None or bracket.bad is None:
+            return
+        capacity, slowest = bracket.good.load, self._slowest()
+        for share in SPREAD:
+            load = max(share * capacity, slowest)
+            if all(abs(load - point.load) > 0.03 * capacity for point in self.points):
+                self.at(load)
+        nearly_unloaded = max(NEARLY_UNLOADED * capacity, slowest)
+        if not self.points[0].passes and nearly_unloaded < self.points[0].load:
+            self.at(nearly_unloaded)
+
+    def _slowest(self) -> float:
+        """The lowest load at which the run's clock still holds the last arrival."""
+        lowest = self.points[0]
+        return lowest.load * lowest.summary["window"]["end_s"] / (0.9 * HORIZON_S)
+
+
+def _axis(load: Mapping[str, Any]) -> tuple[str, float]:
+    """The key the search turns and the value it starts from."""
+    if "rate_per_s" in load:
+        return "load.rate_per_s", float(load["rate_per_s"])
+    if load.get("mode") == "trace":
+        return "load.time_scale", float(load.get("time_scale", 1.0))
+    given = load.get("mode") or joined(sorted(load)) or "nothing"
+    raise InputFault(f"load must have a rate to have a knee: load.rate_per_s or load=trace (got {given})")
+
+
+def _offered_rate_per_s(summary: Mapping[str, Any]) -> float:
+    window = summary["window"]
+    length_s = window["end_s"] - window["start_s"]
+    return window["requests"] / length_s if length_s > 0 else 0.0

@@ -1,0 +1,95 @@
+"""What an answer rests on, in words: hardware and its provenance, model, engine, traffic, run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from sim.planning.wording import joined, number
+
+if TYPE_CHECKING:
+    from sim.scenario import Scenario
+
+KINDS = ("measured", "datasheet", "estimated")
+
+
+def assumptions(scenario: Scenario) -> dict[str, str]:
+    """One short phrase each for hardware, model, engine, workload and run."""
+    return {
+        "hardware": _hardware(scenario),
+        "model": _model(scenario),
+        "engine": _engine(scenario.engine),
+        "workload": _workload(scenario.workload, scenario.load),
+        "run": _run(scenario.run),
+    }
+
+
+def coefficient_kinds(scenario: Scenario) -> dict[str, list[str]]:
+    """The kernels' coefficients that this scenario uses, by where they come from.
+
+    Keys are `measured`, `datasheet` and `estimated`, values names such as `gemm`. Other types' linear layers
+    are left out, and collectives where each GPU holds a whole model.
+    """
+    provenance = scenario.hardware.get("provenance", {})
+    used = _dtype(scenario, "weight_dtype")
+    found: dict[str, list[str]] = {kind: [] for kind in KINDS}
+    for path in sorted(provenance):
+        _, _, name = path.partition("kernels.")
+        kernel, _, detail = name.partition(".")
+        other_type = kernel == "gemm" and detail and detail != used and f"kernels.gemm.{used}" in provenance
+        if not name or other_type or (kernel == "all_reduce" and _gpus(scenario) == 1):
+            continue
+        part = f"{kernel} {detail}" if detail and f"kernels.{kernel}" in provenance else kernel
+        kind = found.setdefault(provenance[path]["kind"], [])
+        if part not in kind:
+            kind.append(part)
+    return {kind: names for kind, names in found.items() if names}
+
+
+def _dtype(scenario: Scenario, key: str) -> str:
+    chosen = scenario.engine.get(key) or "auto"
+    return str(scenario.model.get("dtype", "auto")) if chosen == "auto" else str(chosen)
+
+
+def _gpus(scenario: Scenario) -> int:
+    return int(scenario.engine.get("tensor_parallel_size") or 1)
+
+
+def _hardware(scenario: Scenario) -> str:
+    kinds = coefficient_kinds(scenario)
+    origins = "; ".join(f"{kind}: {joined(_spaced(names))}" for kind, names in kinds.items())
+    gpus = _gpus(scenario) * int(scenario.deployment.get("replicas") or 1)
+    return f"{gpus} x {scenario.hardware['name']}" + (f" (coefficients {origins})" if origins else "")
+
+
+def _spaced(names: list[str]) -> list[str]:
+    return [name.replace("_", " ") for name in names]
+
+
+def _model(scenario: Scenario) -> str:
+    weights, cache = _dtype(scenario, "weight_dtype"), _dtype(scenario, "kv_cache_dtype")
+    return f"{scenario.model['name']}, weights {weights}, KV cache {cache}"
+
+
+def _engine(engine: Mapping[str, Any]) -> str:
+    keys = ("max_num_seqs", "max_num_batched_tokens", "gpu_memory_utilization", "tensor_parallel_size")
+    settings = [f"{key}={engine[key]}" for key in keys if engine.get(key) is not None]
+    caching = "on" if engine.get("enable_prefix_caching") else "off"
+    return ", ".join([str(engine.get("preset", "no preset")), *settings, f"prefix caching {caching}"])
+
+
+def _workload(workload: Mapping[str, Any], load: Mapping[str, Any]) -> str:
+    arrivals = workload.get("arrivals", {}).get("kind", "poisson")
+    if "rate_per_s" in load and arrivals == "trace":
+        arrivals = "the trace's own, scaled"
+    lengths = workload.get("lengths", {})
+    shape = lengths.get("kind", "unknown")
+    if shape == "fixed":
+        shape = f"{lengths['prompt_tokens']} prompt and {lengths['output_tokens']} output tokens"
+    name = workload.get("name")
+    return f"{f'{name}, ' if name else ''}arrivals {arrivals}, lengths {shape}"
+
+
+def _run(run: Mapping[str, Any]) -> str:
+    size = f"{number(run['duration_s'])} s" if run.get("duration_s") else f"{run.get('requests'):,} requests"
+    return f"{size} at each load, seed {run.get('seed')}, warm-up {run.get('warmup')}"

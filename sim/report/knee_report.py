@@ -1,0 +1,133 @@
+"""The files of a knee: figure, answer, report and points."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from sim.files import write_whole
+from sim.planning.knee import Knee
+from sim.planning.limits import limits_of
+from sim.planning.wording import duration, gibibytes, number
+from sim.report.assumptions import assumptions, coefficient_kinds
+from sim.report.figures import knee_figure, save
+from sim.report.text import cost_words, headline, points_table
+
+POINT_LATENCIES = ("ttft_s", "tpot_s", "itl_s", "e2e_s")
+POINT_STATISTICS = ("mean", "p50", "p90", "p99", "max")
+
+
+def write_knee(knee: Knee, directory: Path, ledger: Mapping[str, Any] | None = None) -> list[Path]:
+    """Write knee.png, knee.svg, knee.json, knee.md and points.csv in *directory*, each whole or not at all.
+
+    *ledger* is `memory --json`'s answer for the scenario. Raises `InputFault` if the place cannot be written.
+    """
+    figure = knee_figure(knee)
+    answer = json.dumps(knee.as_dict(), allow_nan=False, indent=1)
+    return [
+        save(figure, directory / "knee.png"),
+        save(figure, directory / "knee.svg"),
+        write_whole(directory / "knee.json", answer + "\n"),
+        write_whole(directory / "knee.md", knee_markdown(knee, ledger)),
+        write_whole(directory / "points.csv", points_csv(knee)),
+    ]
+
+
+def knee_markdown(knee: Knee, ledger: Mapping[str, Any] | None = None) -> str:
+    """The report: the answer, its limits, the loads tried, memory in words, and what it all rests on."""
+    parts = [
+        f"# {knee.scenario.name}",
+        f"**{headline(knee)}.**",
+        "![Throughput, latency and KV cache over the offered load](knee.png)",
+        _limits(knee),
+        _numbers(knee),
+        "## Loads tried\n\nAll on the same random numbers; `queue grows` marks loads above capacity, "
+        "whose percentiles depend on how long one looks.\n\n" + _table(*points_table(knee)),
+        f"## Memory of one GPU\n\n{memory_words(ledger)}" if ledger else "",
+        _assumptions(knee),
+        "## Warnings\n\n" + "\n".join(f"- {x}" for x in knee.warnings) if knee.warnings else "",
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def points_csv(knee: Knee) -> str:
+    """One row a load, for a spreadsheet: seconds, tokens per second, shares."""
+    out = io.StringIO()
+    rows = [_point_row(knee, index) for index in range(len(knee.points))]
+    writer = csv.DictWriter(out, fieldnames=list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return out.getvalue()
+
+
+def memory_words(ledger: Mapping[str, Any]) -> str:
+    """The ledger in sentences."""
+    if not ledger["fits"]:
+        return f"The model does not fit: {ledger.get('reason') or 'the pool is too small'}."
+    takes = {
+        name: gibibytes(ledger[f"{name}_bytes"]) for name in ("weights", "activation", "overhead", "kv_cache")
+    }
+    mean = ledger.get("mean_concurrency")
+    return (
+        f"Of {gibibytes(ledger['gpu_memory_bytes'])}, weights take {takes['weights']}, activations "
+        f"{takes['activation']} and the driver, graphs and communication {takes['overhead']}; "
+        f"{takes['kv_cache']} are left for the KV cache: {ledger['num_gpu_blocks']:,} blocks of "
+        f"{ledger['block_size']} tokens, {ledger['kv_cache_tokens']:,} tokens at "
+        f"{ledger['kv_bytes_per_token']:,.0f} bytes each. That is "
+        f"{number(ledger['max_concurrency'])} requests of {ledger['max_model_len']:,} tokens"
+        + (f", or {number(mean)} of this workload's mean context." if mean is not None else ".")
+    )
+
+
+def _limits(knee: Knee) -> str:
+    rows = []
+    for limit in limits_of(knee.scenario.slo):
+        held = knee.limits[limit.name]
+        first = "gives way first" if limit.name == knee.breaking_limit else held.get("reason", "")
+        rows.append([limit.label, duration(held["at_knee"]), duration(limit.bound_s), first])
+    return "## Limits\n\n" + _table(["limit", "at the knee", "allowed", ""], rows)
+
+
+def _numbers(knee: Knee) -> str:
+    def per_s(value: float | None, what: str) -> str:
+        return "unknown" if value is None else f"{number(value)} {what}/s"
+
+    rows = [
+        ["knee", per_s(knee.rate_per_s, "requests")],
+        ["capacity", per_s(knee.capacity_rate_per_s, "requests")],
+    ]
+    rows.append(["saturated throughput", per_s(knee.saturated_output_throughput, "output tokens")])
+    if knee.at is not None and (price := cost_words(knee.at.summary.get("cost"))):
+        rows.append(["cost at the knee", price])
+    return "## Numbers\n\n" + _table(["", "value"], rows)
+
+
+def _assumptions(knee: Knee) -> str:
+    lines = [f"- {name}: {words}" for name, words in assumptions(knee.scenario).items()]
+    if estimated := coefficient_kinds(knee.scenario).get("estimated"):
+        names = ", ".join(name.replace("_", " ") for name in estimated)
+        lines.append(f"- **Part of this answer rests on estimated coefficients: {names}.**")
+    lines.append(f"- scenario sha256: `{knee.scenario.sha256}`")
+    return "## Assumptions\n\n" + "\n".join(lines)
+
+
+def _table(header: Sequence[str], cells: Sequence[Sequence[str]]) -> str:
+    rows = [list(header), ["---"] * len(header), *map(list, cells)]
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def _point_row(knee: Knee, index: int) -> dict[str, Any]:
+    point = knee.points[index]
+    summary = point.summary
+    row: dict[str, Any] = {"rate_per_s": point.rate_per_s, "stable": point.stable, "passes": point.passes}
+    row |= {key: summary["requests"].get(key) for key in ("offered", "completed")}
+    row |= {key: summary.get(key) for key in ("request_throughput", "output_throughput", "goodput_fraction")}
+    for latency in POINT_LATENCIES:
+        for statistic in POINT_STATISTICS:
+            row[f"{latency.removesuffix('_s')}_{statistic}_s"] = summary.get(latency, {}).get(statistic)
+    cache = summary.get("kv_cache", {})
+    return row | {f"kv_{key}": cache.get(key) for key in ("usage_mean", "usage_max")}

@@ -1,0 +1,242 @@
+"""Answers as plain text for a terminal: aligned columns, three digits, a unit with every number."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sim.planning.knee import Knee
+from sim.planning.limits import limits_of
+from sim.planning.search import Point
+from sim.planning.wording import NAMES, duration, gibibytes, joined, number
+from sim.report.assumptions import assumptions
+
+LATENCIES = ("ttft_s", "queue_s", "tpot_s", "itl_s", "stall_s", "e2e_s")
+STATISTICS = ("mean", "p50", "p90", "p99", "max")
+NOT_COMPLETED = ("rejected", "timed_out", "cancelled", "never_schedulable", "unfinished")
+PLAIN = str.maketrans(
+    {
+        "\N{LESS-THAN OR EQUAL TO}": "<=",
+        "\N{MULTIPLICATION SIGN}": "x",
+        "\N{EN DASH}": "-",
+        "\N{MICRO SIGN}": "u",
+    }
+)
+
+
+def plain(text: str) -> str:
+    """*text* in ASCII, for terminals and pipes that cannot show more."""
+    return text.translate(PLAIN).encode("ascii", "replace").decode("ascii")
+
+
+def headline(knee: Knee) -> str:
+    """The answer in one sentence."""
+    limits = limits_of(knee.scenario.slo)
+    asked = joined([str(limit) for limit in limits])
+    if knee.rate_per_s is None:
+        return f"No load meets {asked}: {knee.reason}"
+    first = [limit.label for limit in limits if limit.name == knee.breaking_limit]
+    if not first and knee.first_unstable_rate_per_s is None:
+        return f"Serves at least {number(knee.rate_per_s)} requests/s within {asked}; nothing gave way"
+    gives_way = first[0] if first else "the queue"
+    return f"Serves {number(knee.rate_per_s)} requests/s within {asked}; {gives_way} gives way first"
+
+
+def knee_text(knee: Knee) -> str:
+    """The answer, what it was judged by, and every load tried."""
+    facts = [("beyond the knee", knee.reason)] if knee.feasible else []
+    facts.append(("capacity", _per_s(knee.capacity_rate_per_s, "requests")))
+    facts.append(("saturated throughput", _per_s(knee.saturated_output_throughput, "output tokens")))
+    if knee.at is not None:
+        facts.append(
+            ("throughput at the knee", _per_s(knee.at.summary["output_throughput"], "output tokens"))
+        )
+        if price := cost_words(knee.at.summary.get("cost")):
+            facts.append(("cost at the knee", price))
+    notes = [f"note: {warning}" for warning in knee.warnings]
+    return _blocks([f"{headline(knee)}."], aligned(facts), table(*points_table(knee)), _held(knee), notes)
+
+
+def run_text(summary: Mapping[str, Any]) -> str:
+    """A run's summary: who was served, how fast, at what occupancy."""
+    counts = summary["requests"]
+    lost = ", ".join(f"{counts[key]} {key.replace('_', ' ')}" for key in NOT_COMPLETED if counts.get(key))
+    served = f"{counts['completed']:,} of {counts['offered']:,} requests completed" + (
+        f"; {lost}" if lost else ""
+    )
+    stability = [] if summary["stable"] else [unstable_words(summary)]
+    cache = summary.get("kv_cache", {})
+    facts = [
+        (
+            "throughput",
+            f"{number(summary['request_throughput'])} requests/s, "
+            f"{_per_s(summary['output_throughput'], 'output tokens')}",
+        ),
+        ("goodput", _goodput(summary)),
+        (
+            "KV cache in use",
+            f"{_percent(cache.get('usage_mean'))} mean, {_percent(cache.get('usage_max'))} max",
+        ),
+        ("batch size, mean", number(summary.get("batch_size_mean"))),
+        ("in the system, mean", number(summary.get("concurrency_mean"))),
+        ("preemptions", number(summary.get("preemptions"))),
+        ("cost", cost_words(summary.get("cost")) or "-"),
+    ]
+    return _blocks([served, *stability], table(*latency_table(summary)), aligned(facts))
+
+
+def memory_text(ledger: Mapping[str, Any]) -> str:
+    """The memory of one GPU as the engine's log accounts for it, ending in how many requests fit."""
+    parts = ("weights", "activation", "overhead", "fragmentation", "kv_cache")
+    left = ledger["gpu_memory_bytes"] - sum(ledger.get(f"{part}_bytes") or 0 for part in parts)
+    rows = [
+        ("GPU memory", gibibytes(ledger["gpu_memory_bytes"])),
+        ("weights", gibibytes(ledger["weights_bytes"])),
+        ("activations", gibibytes(ledger["activation_bytes"])),
+        ("overhead", gibibytes(ledger["overhead_bytes"])),
+        ("fragmentation", gibibytes(ledger.get("fragmentation_bytes"))),
+        ("KV cache", gibibytes(ledger["kv_cache_bytes"])),
+        ("left to others", gibibytes(left)),
+        ("KV bytes a token", f"{ledger['kv_bytes_per_token']:,.0f} B"),
+        ("blocks", f"{_whole(ledger['num_gpu_blocks'])} of {ledger['block_size']} tokens"),
+        ("KV cache tokens", _whole(ledger["kv_cache_tokens"])),
+        (
+            "requests at full context",
+            f"{number(ledger['max_concurrency'])} of {_whole(ledger['max_model_len'])} tokens",
+        ),
+        ("requests at mean context", number(ledger.get("mean_concurrency"))),
+    ]
+    verdict = "fits" if ledger["fits"] else f"does not fit: {ledger.get('reason') or 'the pool is too small'}"
+    return _blocks(aligned(rows), [verdict])
+
+
+def bench_text(figures: Mapping[str, Any]) -> str:
+    """The simulator's speed: seconds a request, and how many bare timeouts that is."""
+    cells = [
+        [
+            name,
+            f"{row['requests']:,}",
+            duration(row["seconds_per_request"], padded=True),
+            number(row["timeouts_per_request"], padded=True),
+        ]
+        for name, row in figures["scenarios"].items()
+    ]
+    lines = table(["scenario", "requests", "time a request", "bare timeouts a request"], cells)
+    return _blocks(lines, [f"bare timeouts: {number(figures['bare_timeouts_per_s'])} a second"])
+
+
+def points_table(knee: Knee) -> tuple[list[str], list[list[str]]]:
+    """Header and cells of the table of loads: verdict, rates, each limit's statistic, KV cache."""
+    limits = limits_of(knee.scenario.slo)
+    header = ["requests/s", "verdict", "tokens/s", *(limit.label for limit in limits), "KV mean", "KV max"]
+    cells = []
+    for point in knee.points:
+        cache = point.summary.get("kv_cache", {})
+        cells.append(
+            [
+                number(point.rate_per_s, padded=True),
+                verdict_of(knee, point),
+                number(point.summary["output_throughput"], padded=True),
+                *(duration(limit.value_s(point.summary), padded=True) for limit in limits),
+                _percent(cache.get("usage_mean")),
+                _percent(cache.get("usage_max")),
+            ]
+        )
+    return header, cells
+
+
+def verdict_of(knee: Knee, point: Point) -> str:
+    """One word or two: knee, passes, queue grows, nothing served, or which limits are missed."""
+    if point is knee.at:
+        return "knee"
+    if not point.stable:
+        return "queue grows"
+    if not point.completed:
+        return "nothing served"
+    return "misses " + ", ".join(limit.label for limit in point.broken) if point.broken else "passes"
+
+
+def latency_table(summary: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
+    """Header and cells of a run's latencies; an undefined row ends in its reason."""
+    cells = []
+    for key in LATENCIES:
+        statistics = summary.get(key)
+        if statistics is None:
+            continue
+        name = NAMES[key.removesuffix("_s")]
+        reason = statistics.get("reason") or ""
+        cells.append(
+            [
+                name,
+                *(duration(statistics.get(x), padded=True) for x in STATISTICS),
+                str(statistics.get("n", "")),
+                reason,
+            ]
+        )
+    header = ["latency", *STATISTICS, "n", ""]
+    if not any(row[-1] for row in cells):
+        return header[:-1], [row[:-1] for row in cells]
+    return header, cells
+
+
+def table(header: Sequence[str], cells: Sequence[Sequence[str]]) -> list[str]:
+    """Lines with columns as wide as their widest cell; numbers to the right, words to the left."""
+    columns = [list(column) for column in zip(*cells, strict=True)]
+    sides = [str.rjust if all(_is_numeric(cell) for cell in column) else str.ljust for column in columns]
+    widths = [max(map(len, [name, *column])) for name, column in zip(header, columns, strict=True)]
+    rows = [header, ["-" * width for width in widths], *cells]
+    return [
+        "  ".join(side(cell, width) for side, cell, width in zip(sides, row, widths, strict=True)).rstrip()
+        for row in rows
+    ]
+
+
+def aligned(facts: Sequence[tuple[str, str]]) -> list[str]:
+    """`name   value` lines with the values below each other."""
+    width = max(len(name) for name, _ in facts)
+    return [f"{name:<{width}}  {value}" for name, value in facts]
+
+
+def cost_words(cost: Mapping[str, Any] | None) -> str | None:
+    """`$0.42 a million output tokens`, or None where no price or no token is known."""
+    dollars = (cost or {}).get("usd_per_1m_output_tokens")
+    return None if dollars is None else f"${dollars:,.2f} a million output tokens"
+
+
+def unstable_words(summary: Mapping[str, Any]) -> str:
+    growth = number(summary.get("queue_growth_per_s"))
+    return f"UNSTABLE: the queue grows by {growth} requests/s; percentiles depend on how long one looks"
+
+
+def _is_numeric(cell: str) -> bool:
+    return cell[:1].isdigit() or cell == "-"
+
+
+def _held(knee: Knee) -> list[str]:
+    return aligned([(name, words) for name, words in assumptions(knee.scenario).items()])
+
+
+def _goodput(summary: Mapping[str, Any]) -> str:
+    share = summary.get("goodput_fraction")
+    return (
+        "-"
+        if share is None
+        else f"{number(summary['request_goodput'])} requests/s ({_percent(share)} of offered)"
+    )
+
+
+def _per_s(value: float | None, what: str) -> str:
+    return "unknown" if value is None else f"{number(value)} {what}/s"
+
+
+def _percent(share: float | None) -> str:
+    return "-" if share is None else f"{100 * share:.1f} %"
+
+
+def _whole(value: float | None) -> str:
+    return "-" if value is None else f"{value:,.0f}"
+
+
+def _blocks(*blocks: list[str]) -> str:
+    """Blocks of lines with an empty line between them; empty blocks vanish."""
+    return "\n\n".join("\n".join(block) for block in blocks if block)

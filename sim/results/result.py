@@ -1,0 +1,113 @@
+"""The answer of one run: a summary, two tables, and the files that keep them."""
+
+from __future__ import annotations
+
+import json
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from sim.files import write_whole
+from sim.results.requests import RequestTable
+from sim.results.steps import StepLog
+from sim.results.summary import summarise
+from sim.simulation import Run
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_STEP_COLUMNS = (
+    "start_s",
+    "end_s",
+    "iterations",
+    "decodes",
+    "context_tokens",
+    "prefill_tokens",
+    "prefill_sequences",
+    "blocks_first",
+    "blocks_last",
+    "waiting",
+)
+
+
+class Result:
+    """What a run answers.
+
+    `summary()` is the document of ``kneesim run --json``; `requests` and `steps` are DataFrames, one
+    row a request and one row a batch (iterations that repeat the same decodes share one).
+    """
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self._log = StepLog(run.recorder, run.step_time)
+        self._table = RequestTable(run, self._log)
+
+    def __repr__(self) -> str:
+        return f"<Result of {self.run.scenario.name}: {len(self._table)} requests>"
+
+    def summary(self) -> dict[str, Any]:
+        """Latencies, throughputs, goodput, KV occupancy and what held up the queue; no NaN in it."""
+        return self._summary
+
+    @cached_property
+    def _summary(self) -> dict[str, Any]:
+        return summarise(self.run, self._table, self._log)
+
+    @cached_property
+    def requests(self) -> pd.DataFrame:
+        """One row a request, warm-up included."""
+        import pandas as pd
+
+        return pd.DataFrame(self._table.columns())
+
+    @cached_property
+    def steps(self) -> pd.DataFrame:
+        """One row a batch: times in s, tokens, sequences, KV blocks in use, queue length at its end."""
+        import pandas as pd
+
+        return pd.DataFrame(self._step_columns())
+
+    def _step_columns(self) -> dict[str, np.ndarray]:
+        return {name: self.run.recorder.column(name) for name in _STEP_COLUMNS}
+
+    def write(self, directory: str | Path) -> list[Path]:
+        """Write summary.json, requests.csv, requests.parquet and steps.parquet; returns their paths.
+
+        Each file is there whole or not at all.
+        """
+        folder = Path(directory)
+        requests = self._table.columns()
+        text = json.dumps(self.summary(), indent=1, allow_nan=False) + "\n"
+        return [
+            write_whole(folder / "summary.json", text),
+            write_whole(folder / "requests.csv", _csv(requests)),
+            write_whole(folder / "requests.parquet", _parquet(requests)),
+            write_whole(folder / "steps.parquet", _parquet(self._step_columns())),
+        ]
+
+
+def _csv(columns: dict[str, np.ndarray]) -> bytes:
+    import pyarrow as pa
+    from pyarrow import csv
+
+    sink = pa.BufferOutputStream()
+    csv.write_csv(_arrow(columns), sink)
+    return sink.getvalue().to_pybytes()
+
+
+def _parquet(columns: dict[str, np.ndarray]) -> bytes:
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    sink = pa.BufferOutputStream()
+    parquet.write_table(_arrow(columns), sink, compression="zstd")
+    return sink.getvalue().to_pybytes()
+
+
+def _arrow(columns: dict[str, np.ndarray]) -> Any:
+    """An Arrow table; NaN (did not happen) becomes null."""
+    import pyarrow as pa
+
+    return pa.table({name: pa.array(values, from_pandas=True) for name, values in columns.items()})

@@ -1,0 +1,286 @@
+"""The summary of a run: every key of ``kneesim run --json``."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+import numpy as np
+
+from sim.results.requests import RequestTable
+from sim.results.statistics import describe, growth
+from sim.results.steps import StepLog
+from sim.simulation import Run
+from sim.simulation.recorder import CANCELLED, COMPLETED, NEVER_SCHEDULABLE, STATUS, UNFINISHED
+from sim.version import __version__
+
+_NOBODY = "no request that arrived in the window completed"
+_ONE_TOKEN = "not defined: every measured answer has one token"
+_NO_WINDOW = "all requests arrive at one instant: judge this run by makespan"
+_LATENCIES = ("ttft", "server_ttft", "queue", "tpot", "stall", "e2e")
+
+
+def summarise(run: Run, table: RequestTable, log: StepLog) -> dict[str, Any]:
+    """Everything that a run answers, as one document without NaN (see contract: run --json)."""
+    latencies = _latencies(table, log)
+    start_s, end_s = table.window
+    stable, slope = _stability(table)
+    counts = _counts(table)
+    rates = _rates(run, table)
+    return {
+        "kneesim": {
+            "version": __version__,
+            "profile": run.profile.name,
+            "profile_sha256": _sha256(run.scenario.hardware),
+            "scenario_sha256": run.scenario.sha256,
+        },
+        "scenario": run.scenario.resolved(),
+        "seed": run.scenario.run["seed"],
+        "window": {"start_s": start_s, "end_s": end_s, "requests": int(table.in_window.sum())},
+        "requests": counts,
+        **rates,
+        "makespan": _makespan(run, table),
+        **_goodput(run, table),
+        **latencies,
+        "stable": stable,
+        "queue_growth_per_s": slope,
+        "kv_cache": _kv_cache(run, log),
+        "utilization": _utilization(run, log, table),
+        "batch_size_mean": _batch_size_mean(log),
+        **_concurrency(table),
+        "preemptions": run.scheduler.preemptions,
+        "recomputed_tokens": run.scheduler.discarded_tokens,
+        "prefix_cache_hit_rate": None,
+        "binding": _binding(log),
+        "cost": _cost(run, rates),
+        "by_class": {"default": {"requests": counts, **latencies}},
+        "checks": _checks(run, table, log, latencies["itl_s"]["n"]),
+        "warnings": _warnings(run, stable),
+        "simulator": {
+            "wall_s": run.wall_s,
+            "requests_per_s": len(table) / run.wall_s,
+            "iterations": int(log.iterations.sum(dtype=np.int64)),
+            "events": run.events,
+        },
+    }
+
+
+def _sha256(document: Any) -> str:
+    return hashlib.sha256(json.dumps(document, sort_keys=True, default=str).encode()).hexdigest()
+
+
+def _latencies(table: RequestTable, log: StepLog) -> dict[str, Any]:
+    measured = table.measured
+    nobody = not measured.any()
+    result = {}
+    for metric in _LATENCIES:
+        reason = _ONE_TOKEN if metric in ("tpot", "stall") and not nobody else _NOBODY
+        result[f"{metric}_s"] = describe(table.values(metric, measured), reason)
+    result["itl_s"] = log.gaps(measured).describe(_NOBODY if nobody else _ONE_TOKEN)
+    for name in ("prompt_tokens", "output_tokens"):
+        result[name] = describe(getattr(table.run.requests, name)[measured], _NOBODY)
+    return result
+
+
+def _counts(table: RequestTable) -> dict[str, int]:
+    by_status = np.bincount(table.status, minlength=len(STATUS)).tolist()
+    names = ("completed", "rejected", "timed_out", "cancelled", "never_schedulable", "unfinished")
+    return {"offered": len(table), **{name: by_status[STATUS.index(name)] for name in names}, "retries": 0}
+
+
+def _rates(run: Run, table: RequestTable) -> dict[str, Any]:
+    """What completed in the window, per second of it."""
+    start_s, end_s = table.window
+    names = ("request_throughput", "output_throughput", "total_token_throughput", "useful_output_throughput")
+    if end_s <= start_s:
+        return {**dict.fromkeys(names), "throughput_reason": _NO_WINDOW}
+    ended = (table.finish_s > start_s) & (table.finish_s <= end_s)
+    done = ended & table.completed
+    output, useful = int(table.got_tokens[ended].sum()), int(table.got_tokens[done].sum())
+    prompt = int(run.requests.prompt_tokens[done].sum())
+    counts = (int(done.sum()), output, prompt + output, useful)
+    return {name: count / (end_s - start_s) for name, count in zip(names, counts, strict=True)}
+
+
+def _makespan(run: Run, table: RequestTable) -> dict[str, Any]:
+    """Totals over the time from the first send to the last completion, as load generators print them."""
+    done = table.completed
+    names = ("duration_s", "request_throughput", "output_throughput", "total_token_throughput")
+    if not done.any():
+        return {**dict.fromkeys(names), "reason": "no request completed"}
+    duration_s = float(table.finish_s[done].max() - run.requests.arrival_s[0])
+    output = int(run.requests.output_tokens[done].sum())
+    prompt = int(run.requests.prompt_tokens[done].sum())
+    totals = (int(done.sum()), output, prompt + output)
+    return dict(zip(names, (duration_s, *(total / duration_s for total in totals)), strict=True))
+
+
+def _goodput(run: Run, table: RequestTable) -> dict[str, Any]:
+    """Requests for which every limit's value holds, of all that were offered in the window."""
+    limits = run.scenario.slo
+    if not limits:
+        return {"request_goodput": None, "goodput_fraction": None, "goodput_reason": "no limits in slo"}
+    good = table.measured.copy()
+    for key, limit_s in limits.items():
+        metric = key.rsplit("_", 2)[0]
+        values = getattr(table, f"{'stall' if metric == 'itl' else metric}_s")
+        good &= ~(values > limit_s)  # undefined (one token) is not above the limit
+    offered, count = int(table.in_window.sum()), int(good.sum())
+    start_s, end_s = table.window
+    rate = count / (end_s - start_s) if end_s > start_s else None
+    return {"request_goodput": rate, "goodput_fraction": count / offered if offered else None}
+
+
+def _stability(table: RequestTable) -> tuple[bool, float]:
+    start_s, end_s = table.window
+    leave_s = np.where(np.isnan(table.finish_s), np.inf, table.finish_s)
+    slope, grows = growth(table.run.requests.arrival_s, leave_s, start_s, end_s)
+    return not grows, slope
+
+
+def _kv_cache(run: Run, log: StepLog) -> dict[str, Any]:
+    """Use of the pool while iterations run: blocks grow evenly from a row's first iteration to its last."""
+    recorder, usable, size = run.recorder, run.scheduler.num_blocks, run.ledger.block_size
+    seconds = log.end_s - log.start_s
+    blocks = (recorder.column("blocks_first") + recorder.column("blocks_last")) / 2.0
+    busy_s = float(seconds.sum())
+    mean_blocks = float(seconds @ blocks) / busy_s if busy_s else 0.0
+    # Waste is told from rows without prefill, where every block belongs to a decode of known length.
+    only = recorder.column("prefill_sequences") == 0
+    tokens = log.context_tokens + log.decodes * (log.iterations - 1) / 2.0
+    held = float(seconds[only] @ blocks[only]) * size
+    used = float(seconds[only] @ tokens[only])
+    return {
+        "num_gpu_blocks": run.ledger.num_gpu_blocks,
+        "block_size": size,
+        "capacity_tokens": usable * size,
+        "usage_mean": mean_blocks / usable,
+        "usage_max": float(recorder.column("blocks_last").max(initial=0)) / usable,
+        "wasted_fraction": max(0.0, 1.0 - used / held) if held else None,
+    }
+
+
+def _utilization(run: Run, log: StepLog, table: RequestTable) -> dict[str, Any]:
+    """Shares of the span from the first send to the last completion."""
+    last_s = float(log.end_s[-1]) if len(log.end_s) else 0.0
+    span_s = last_s - float(run.requests.arrival_s[0]) if len(table) else 0.0
+    if span_s <= 0.0:
+        return {"busy": None, "mfu": None, "mbu": None, "front_end": None, "reason": "nothing ran"}
+    flops, moved = _work(run, log)
+    return {
+        "busy": float((log.end_s - log.start_s).sum()) / span_s,
+        "mfu": flops / span_s / run.profile.peak_flops(run.model.weight_dtype(run.scenario.engine["weight_dtype"])),
+        "mbu": moved / span_s / run.profile.memory_bandwidth_bytes_per_s,
+        "front_end": run.front_end.busy_s / span_s,
+    }
+
+
+def _work(run: Run, log: StepLog) -> tuple[float, float]:
+    """Floating-point operations and bytes of the whole run on each GPU: linear layers, attention, LM head.
+
+    Bytes are weights once an iteration and the KV cache that decodes read.
+    """
+    engine, model, recorder = run.scenario.engine, run.model, run.recorder
+    gpus = engine["tensor_parallel_size"]
+    iterations = log.iterations.astype(np.float64)
+    decoded = float(iterations @ log.decodes)
+    tokens = decoded + float(recorder.column("prefill_tokens").sum(dtype=np.int64))
+    pairs = float(log.context_sum().sum() + recorder.column("prefill_pairs").sum())
+    linear = sum(n * k for n, k in model.layer_gemms(gpus)) * model.layers
+    n, k = model.lm_head_gemm(gpus)
+    attention = 4.0 * model.heads_per_gpu(gpus) * model.head_dim * model.layers
+    flops = 2.0 * linear * tokens + 2.0 * n * k * decoded + attention * pairs
+    moved = float(iterations.sum()) * model.weight_bytes(engine["weight_dtype"], gpus)
+    moved += float(log.context_sum().sum()) * model.kv_bytes_per_token(engine["kv_cache_dtype"], gpus)
+    return flops, moved
+
+
+def _batch_size_mean(log: StepLog) -> float | None:
+    """Sequences in an iteration, on average over iterations."""
+    iterations = log.iterations.astype(np.float64)
+    if not len(iterations):
+        return None
+    sequences = log.decodes + log.recorder.column("prefill_sequences")
+    return float(iterations @ sequences) / float(iterations.sum())
+
+
+def _inside(table: RequestTable) -> tuple[np.ndarray, np.ndarray]:
+    """Arrivals and departures of the requests that were let in, each in order, in s."""
+    let_in = np.isin(table.status, (COMPLETED, CANCELLED, UNFINISHED))
+    leave_s = np.where(np.isnan(table.finish_s), np.inf, table.finish_s)[let_in]
+    return table.run.requests.arrival_s[let_in], leave_s
+
+
+def _concurrency(table: RequestTable) -> dict[str, Any]:
+    """Requests in the system over the window (over all the time for a burst)."""
+    arrival_s, leave_s = _inside(table)
+    if not len(arrival_s):
+        return {"concurrency_mean": 0.0, "concurrency_max": 0}
+    start_s, end_s = table.window
+    end_s = end_s if end_s > start_s else float(leave_s.max())
+    inside = np.minimum(leave_s, end_s) - np.clip(arrival_s, start_s, end_s)
+    span_s = end_s - start_s
+    left = np.searchsorted(np.sort(leave_s), arrival_s)  # who leaves at an arrival's instant still counts
+    return {
+        "concurrency_mean": float(inside[inside > 0].sum()) / span_s if span_s else None,
+        "concurrency_max": int((np.arange(1, len(arrival_s) + 1) - left).max()),
+    }
+
+
+def _binding(log: StepLog) -> dict[str, Any]:
+    """What held up the head of the queue, as shares of busy time; *resource* is the largest of them."""
+    shares = log.held_by_shares()
+    resource = max((name for name in shares if name != "nothing"), key=lambda name: shares[name])
+    return {"resource": resource if shares[resource] > 0.01 else "nothing", "shares": shares}
+
+
+def _cost(run: Run, rates: dict[str, Any]) -> dict[str, Any]:
+    """Price of a million tokens at this load, all GPUs of the replica paid for."""
+    usd_per_s = run.scenario.cost["gpu_hour_usd"] * run.scenario.engine["tensor_parallel_size"] / 3600.0
+    names = {"usd_per_1m_output_tokens": "output_throughput", "usd_per_1m_total_tokens": "total_token_throughput"}
+    return {name: usd_per_s * 1e6 / rates[rate] if rates[rate] else None for name, rate in names.items()}
+
+
+def _checks(run: Run, table: RequestTable, log: StepLog, gaps: int) -> dict[str, Any]:
+    """Laws that every run must obey; see the fields' tests."""
+    scheduler, recorder = run.scheduler, run.recorder
+    scheduled = int((log.iterations.astype(np.int64) * log.decodes).sum())
+    scheduled += int(recorder.column("prefill_tokens").sum(dtype=np.int64))
+    done = table.completed
+    kept = int((run.requests.prompt_tokens + run.requests.output_tokens - 1)[done].sum())
+    measured = table.measured
+    expected_gaps = int((run.requests.output_tokens[measured] - 1).sum())
+    return {
+        "littles_law_relative_error": _littles_law_error(table),
+        "blocks_conserved": scheduler.free_blocks == scheduler.num_blocks and not scheduler.running,
+        "tokens_conserved": scheduled == kept + scheduler.discarded_tokens + recorder.abandoned_tokens
+        and gaps == expected_gaps,
+    }
+
+
+def _littles_law_error(table: RequestTable) -> float | None:
+    """|L - lambda W| / L over the window: requests inside, against those that arrived in it and their stay.
+
+    Small where the run is steady and the window long against a request's stay; large where it is not.
+    """
+    arrival_s, leave_s = _inside(table)
+    start_s, end_s = table.window
+    if end_s <= start_s or not len(arrival_s):
+        return None
+    inside = np.minimum(leave_s, end_s) - np.clip(arrival_s, start_s, end_s)
+    held_s = float(inside[inside > 0].sum())
+    stay_s = float((leave_s - arrival_s)[arrival_s >= start_s].sum())
+    return abs(held_s - stay_s) / held_s if held_s else None
+
+
+def _warnings(run: Run, stable: bool) -> list[str]:
+    """What a reader of the numbers must know."""
+    warnings = ["prefix caching is off: the engine's own default is on, and shared prompts would be cheaper"]
+    if not stable:
+        warnings.append("unstable: the queue grows for as long as the load lasts; percentiles depend on the run's length")
+    estimated = run.profile.estimated_keys()
+    if estimated:
+        warnings.append(f"estimated, not measured, in {run.profile.name}: {', '.join(estimated)}")
+    warnings += [f"{count} requests: {note.replace('_', ' ')}" for note, count in run.requests.notes.items()]
+    return warnings

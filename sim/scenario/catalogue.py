@@ -1,0 +1,82 @@
+"""Where the files that have a name lie, in a checkout and in an installed package."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from sim.faults import InputFault, did_you_mean
+from sim.scenario.tree import Faults
+from sim.scenario.yaml_core import read_file
+
+Folders = Mapping[str, Path]
+"""By kind (hardware, models, workloads, scenarios): the folder of its `NAME.yaml` files."""
+
+NOUNS = {
+    "hardware": "hardware profile",
+    "models": "model",
+    "workloads": "workload",
+    "scenarios": "scenario",
+}
+
+
+def default_folders() -> Folders:
+    """The folders that come with Kneesim: inside the package if it was installed, else beside it."""
+    package = Path(__file__).resolve().parents[1]
+    root = package / "_data" if (package / "_data").is_dir() else package.parent
+    return {
+        "hardware": root / "hardware_profiles",
+        "models": package / "model" / "catalogue",
+        "workloads": root / "workloads",
+        "scenarios": root / "scenarios",
+    }
+
+
+def names(kind: str, folders: Folders | None = None) -> tuple[str, ...]:
+    """The names of *kind*, in order of the alphabet. Raises `InputFault` for an unknown kind."""
+    return tuple(sorted(path.stem for path in _files(kind, folders)))
+
+
+def find(kind: str, name: str, folders: Folders | None = None) -> Path:
+    """The file of *kind* that is called *name*, or has it among its aliases; case does not matter.
+
+    Raises `InputFault` with the nearest name if there is none.
+    """
+    files = _files(kind, folders)
+    wanted = name.casefold()
+    for path in files:
+        if path.stem.casefold() == wanted:
+            return path
+    for path in files:
+        if wanted in (alias.casefold() for alias in _aliases(path, wanted)):
+            return path
+    known = [path.stem for path in files]
+    near = did_you_mean(name, known)
+    if "did you mean" not in near:
+        aliases = [alias for path in files for alias in _aliases(path)]
+        by_alias = did_you_mean(name, aliases)
+        near = by_alias if "did you mean" in by_alias else near
+    raise InputFault(f"{NOUNS[kind]} {name} is unknown{near}")
+
+
+def aliases(kind: str, name: str, folders: Folders | None = None) -> tuple[str, ...]:
+    """The other names of the file of *kind* that is called *name*."""
+    return _aliases(find(kind, name, folders))
+
+
+def _files(kind: str, folders: Folders | None) -> list[Path]:
+    where = default_folders() if folders is None else folders
+    if kind not in NOUNS:
+        raise InputFault(f"kind {kind} is unknown{did_you_mean(kind, NOUNS)}")
+    return sorted(where[kind].glob("*.yaml")) if kind in where else []
+
+
+def _aliases(path: Path, holding: str = "") -> tuple[str, ...]:
+    """The aliases in the file *path*; none, unread, if its text does not hold *holding* (folded)."""
+    try:
+        if holding and holding not in path.read_text(encoding="utf-8-sig").casefold():
+            return ()
+        found = read_file(path, Faults()).value.get("aliases")
+    except (InputFault, OSError, ValueError):
+        return ()  # a broken file must not stand in the way of the others; naming it tells its faults
+    return tuple(str(alias) for alias in found) if isinstance(found, list) else ()

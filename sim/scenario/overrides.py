@@ -1,0 +1,64 @@
+"""`key=value`: values laid over what a file says."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sim.faults import InputFault
+from sim.scenario.schema import SCENARIO_KEYS, SECTION_KINDS
+from sim.scenario.tree import Faults, KeyPath, Place, Tree, spell
+from sim.scenario.yaml_core import read_text
+
+COMMAND_LINE = Place("command line")
+
+
+def apply_overrides(tree: Tree, overrides: Sequence[str], faults: Faults) -> Tree:
+    """*tree* with each `key=value` laid over it, the later over the earlier; the value is YAML."""
+    for override in overrides:
+        key, equals, text = override.partition("=")
+        path = tuple(part.strip() for part in key.split("."))
+        if not equals or not all(path):
+            faults.add(COMMAND_LINE, f"`{override}` must be key=value, such as engine.max_num_seqs=128")
+            continue
+        try:
+            tree = lay_over(tree, path, _value(text, path, faults))
+        except InputFault as fault:
+            faults.include(fault, COMMAND_LINE)
+    return tree
+
+
+def _value(text: str, path: KeyPath, faults: Faults) -> Tree:
+    try:
+        return read_text(text, COMMAND_LINE, faults, at=path)
+    except InputFault as fault:
+        reason = str(fault).removeprefix(f"{COMMAND_LINE}: ")
+        raise InputFault(f"{COMMAND_LINE}: {spell(path)}={text}: {reason}") from fault
+
+
+def lay_over(tree: Tree, path: KeyPath, new: Tree) -> Tree:
+    """*tree* with *new* as the whole subtree at *path*.
+
+    A name on the way becomes a mapping (`hardware: NAME` turns into `{base: NAME, ...}`, `load: trace`
+    into `{mode: trace, ...}`), and a key takes the place of those that it excludes.
+    """
+    section, text = path[:1], tree.get(path[:1])
+    if len(path) > 1 and isinstance(text, str):
+        short_for = "mode" if section == ("load",) else "base" if section[0] in SECTION_KINDS else None
+        if short_for:
+            tree = tree.replaced(section, Tree({short_for: text}, {(): tree.place(section)}))
+    if new.value is not None:
+        for rival in _rivals(path):
+            if tree.get(rival) is not None:
+                tree = tree.replaced(rival, Tree(None))
+    return tree.replaced(path, new)
+
+
+def _rivals(path: KeyPath) -> list[KeyPath]:
+    """The keys that the one at *path* excludes, and those that only make sense with them."""
+    own = next((key for key in SCENARIO_KEYS if key.parts == path and key.one_of), None)
+    if own is None:
+        return []
+    excluded = [key for key in SCENARIO_KEYS if key.one_of == own.one_of and key is not own]
+    paths = [key.path for key in excluded]
+    dependent = [key for key in SCENARIO_KEYS if key.when and key.when[0] in paths]
+    return [key.parts for key in (*excluded, *dependent)]

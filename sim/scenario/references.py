@@ -1,0 +1,188 @@
+"""The sections that name a file: hardware, model and workload, by name, by path or written out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from sim.faults import InputFault, did_you_mean
+from sim.scenario.catalogue import NOUNS, Folders, find
+from sim.scenario.check import check
+from sim.scenario.quantities import got
+from sim.scenario.rules import Report, file_rules
+from sim.scenario.schema import SECTION_KINDS
+from sim.scenario.tree import Faults, KeyPath, Place, Tree, leaves, spell
+from sim.scenario.yaml_core import read_file
+
+TRACE_SUFFIXES = (".csv", ".csv.gz")
+_PATH_SUFFIXES = (".yaml", ".yml", ".json", *TRACE_SUFFIXES)
+
+
+@dataclass(frozen=True)
+class Part:
+    """One such section, resolved."""
+
+    value: dict[str, Any]
+    """In base units; paths of traces are absolute."""
+    source: str
+    """`hardware profile a100-80gb-sxm`, or the place where it is written out."""
+    patched: Mapping[KeyPath, str] = field(default_factory=dict)
+    """Paths that the scenario sets over the named file, with their places."""
+    written: Mapping[KeyPath, str] = field(default_factory=dict)
+    """Paths of files as they were written, for results that must not depend on the machine."""
+
+
+def read_part(section: str, tree: Tree, folders: Folders, faults: Faults) -> Part | None:
+    """The section of that name, from what the scenario has for it; None (and faults) if it is unusable."""
+    kind = SECTION_KINDS[section]
+    value = tree.value
+    if isinstance(value, str):
+        return _named_part(kind, value, tree.place(), folders, faults)
+    if not isinstance(value, dict):
+        return None  # the scenario's own table has told that already
+    if value.get("base") is None:
+        own = Tree({key: inner for key, inner in value.items() if key != "base"}, tree.places)
+        checked = _checked(kind, own, faults, (section,))
+        return _part(kind, checked, own, str(tree.place()), "unnamed") if checked else None
+    return _patched_part(section, tree, folders, faults)
+
+
+def _patched_part(section: str, tree: Tree, folders: Folders, faults: Faults) -> Part | None:
+    """`{base: NAME, key: value, ...}`: the named file with some values replaced."""
+    kind, base = SECTION_KINDS[section], tree.value["base"]
+    if not isinstance(base, str):
+        faults.add(tree.place(("base",)), f"{section}.base must be a name or a path (got {got(base)})")
+        return None
+    found = _read_named(kind, base, tree.place(("base",)), folders, faults)
+    if found is None:
+        return None
+    below, stem = found
+    patch = Tree({key: inner for key, inner in tree.value.items() if key != "base"}, tree.places)
+    merged = below.merged(_estimated(patch) if kind == "hardware" else patch)
+    checked = _checked(kind, merged, faults, (section,))
+    if checked is None:
+        return None
+    patched = {path: str(tree.place(path)) for path, _ in leaves(patch.value) if path}
+    name = below.value.get("name", stem)
+    return _part(kind, checked, merged, f"{NOUNS[kind]} {name}", stem, patched)
+
+
+def _estimated(patch: Tree) -> Tree:
+    """*patch* with an origin for each number it sets: what the profile says of the number no longer holds."""
+    own = patch.get(("provenance",))
+    origins = dict(own) if isinstance(own, dict) else {}
+    for path, value in leaves(patch.value):
+        if isinstance(value, int | float | str) and path[0] not in ("provenance", "name", "aliases"):
+            origins.setdefault(spell(path), {"kind": "estimated", "source": "set in the scenario"})
+    return Tree({**patch.value, "provenance": origins}, patch.places)
+
+
+def _named_part(kind: str, text: str, place: Place, folders: Folders, faults: Faults) -> Part | None:
+    found = _read_named(kind, text, place, folders, faults)
+    if found is None:
+        return None
+    tree, stem = found
+    checked = _checked(kind, tree, faults, ())
+    return _part(kind, checked, tree, f"{NOUNS[kind]} {checked.get('name', stem)}", stem) if checked else None
+
+
+def _part(
+    kind: str,
+    value: dict[str, Any],
+    tree: Tree,
+    source: str,
+    stem: str,
+    patched: Mapping[KeyPath, str] | None = None,
+) -> Part:
+    value = {"name": stem, **value}
+    written: dict[KeyPath, str] = {}
+    if kind == "workloads":
+        for path in (("arrivals", "path"), ("lengths", "path")):
+            if (text := value[path[0]].get("path")) is not None:
+                written[path] = text
+                value[path[0]]["path"] = str(_absolute(text, tree.place(path)))
+    return Part(value, source, patched or {}, written)
+
+
+def _checked(kind: str, tree: Tree, faults: Faults, shown: KeyPath) -> dict[str, Any] | None:
+    """The values of *tree* by its table and rules; None (and faults) if something does not hold."""
+    own = Faults()
+    value = check(kind, tree, own, shown)
+    report = Report(tree, own, shown)
+    file_rules(kind, value, report)
+    if kind == "workloads":
+        for section in ("arrivals", "lengths"):
+            _trace_is_there(section, value, report)
+    faults.extend(own)
+    return None if own else value
+
+
+def _trace_is_there(section: str, value: dict[str, Any], report: Report) -> None:
+    text = value.get(section, {}).get("path")
+    if text is None:
+        return
+    path = _absolute(text, report.tree.place((section, "path")))
+    if not path.is_file():
+        report(f"{section}.path", f"must be a file ({text} is not there){_near_file(path)}")
+
+
+def _read_named(
+    kind: str, text: str, place: Place, folders: Folders, faults: Faults
+) -> tuple[Tree, str] | None:
+    """What the file called *text* holds, and its name without the suffix; None (and a fault) if unusable."""
+    try:
+        path = _locate(kind, text, place, folders)
+        stem = path.name.removesuffix(".gz").rpartition(".")[0]
+        if kind == "workloads" and text.lower().endswith(TRACE_SUFFIXES):
+            trace = {"kind": "trace", "path": text}
+            return Tree({"name": stem, "arrivals": trace, "lengths": dict(trace)}, {(): place}), stem
+        if kind == "models" and path.suffix == ".json":
+            return _read_huggingface(path), stem
+        return read_file(path, faults), stem
+    except InputFault as fault:
+        faults.include(fault, place)
+        return None
+
+
+def _read_huggingface(path: Path) -> Tree:
+    """The model that a Hugging Face config.json describes; it is called what its folder is called."""
+    from sim.model import from_huggingface
+
+    name = path.resolve().parent.name if path.stem == "config" else path.stem
+    try:
+        config = json.loads(path.read_text(encoding="utf-8-sig"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise InputFault(f"{path.name}: is not JSON: {error}") from error
+    if not isinstance(config, dict):
+        raise InputFault(f"{path.name}: must be a JSON object, as Hugging Face's config.json is")
+    return Tree(from_huggingface(config, name), {(): Place(path.name, None, path.parent)})
+
+
+def _locate(kind: str, text: str, place: Place, folders: Folders) -> Path:
+    """The file that *text* names. Raises `InputFault`, with the place, if there is none."""
+    if not is_path(text):
+        try:
+            return find(kind, text, folders)
+        except InputFault as fault:
+            raise InputFault(f"{place}: {fault}") from fault
+    path = _absolute(text, place)
+    if not path.is_file():
+        raise InputFault(f"{place}: {NOUNS[kind]} {text} is not there{_near_file(path)}")
+    return path
+
+
+def is_path(text: str) -> bool:
+    """Whether *text* is the path of a file rather than a name of the catalogue."""
+    return text.lower().endswith(_PATH_SUFFIXES) or text.startswith(("./", "../", "/", "~/", ".\\", "..\\"))
+
+
+def _absolute(text: str, place: Place) -> Path:
+    return ((place.folder or Path()) / Path(text).expanduser()).absolute()
+
+
+def _near_file(path: Path) -> str:
+    near = did_you_mean(path.name, (other.name for other in path.parent.glob(f"*{path.suffix}")))
+    return near if "did you mean" in near else ""

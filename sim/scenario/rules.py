@@ -1,0 +1,178 @@
+"""Requirements that more than one key has a part in. A rule whose keys are at fault already stays silent."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import Any
+
+from sim.scenario.tree import Faults, KeyPath, Tree, leaves, spell
+
+Values = Mapping[str, Any]
+
+
+class Report:
+    """Adds faults on paths of one tree."""
+
+    def __init__(self, tree: Tree, faults: Faults, shown: KeyPath = ()) -> None:
+        self.tree = tree
+        self.faults = faults
+        self.shown = shown
+
+    def __call__(self, path: str, sentence: str) -> None:
+        parts = tuple(path.split("."))
+        self.faults.add(self.tree.place(parts), f"{spell((*self.shown, *parts))} {sentence}")
+
+
+def file_rules(kind: str, value: Values, report: Report) -> None:
+    """The rules within one hardware profile, model or workload."""
+    if kind == "hardware":
+        _provenance_rules(value, report)
+    if kind == "models":
+        _model_rules(value, report)
+    if kind == "workloads" and isinstance(value.get("lengths"), dict):
+        _length_rules(value["lengths"], report)
+
+
+def _provenance_rules(profile: Values, report: Report) -> None:
+    """Every number has an origin: an entry of its own key, or of one around it."""
+    origins = report.tree.get(("provenance",)) or {}
+    for path, number in leaves({key: inner for key, inner in profile.items() if key != "provenance"}):
+        covered = any(spell(path[:end]) in origins for end in range(1, len(path) + 1))
+        if isinstance(number, int | float) and not covered:
+            report(spell(path), "must have its origin under provenance (kind and source)")
+
+
+def _model_rules(model: Values, report: Report) -> None:
+    heads, kv_heads = model.get("heads"), model.get("kv_heads")
+    if heads and kv_heads and heads % kv_heads:
+        report("kv_heads", f"must divide heads {heads} (got {kv_heads})")
+
+
+def _length_rules(lengths: Values, report: Report) -> None:
+    kind = lengths.get("kind")
+    for side in ("prompt", "output"):
+        part = lengths.get(side, {})
+        if kind == "mixture":
+            _mixture_rules(f"lengths.{side}", part, report)
+        elif kind == "table":
+            _table_rules(f"lengths.{side}", part, report)
+        else:
+            _simple_rules(kind, side, lengths, report)
+
+
+def _simple_rules(kind: str | None, side: str, lengths: Values, report: Report) -> None:
+    """Which of tokens, mean and cv a kind needs for a side."""
+    written = report.tree.get(("lengths",))
+    tokens, mean, cv = (written.get(f"{side}_{what}") for what in ("tokens", "mean", "cv"))
+    if kind == "fixed" and tokens is None:
+        report(f"lengths.{side}_tokens", "is missing: fixed lengths need it")
+    if kind == "lognormal" and mean is None:
+        report(f"lengths.{side}_mean", "is missing: lognormal lengths need it")
+    if kind == "lognormal" and (cv is None) == (written.get("cv") is None):
+        report(f"lengths.{side}_cv", "and lengths.cv: exactly one must be there")
+    if kind == "geometric" and (tokens is None) == (mean is None):
+        report(f"lengths.{side}_mean", f"and lengths.{side}_tokens: exactly one must be there")
+
+
+def _mixture_rules(path: str, part: Values, report: Report) -> None:
+    weights, mu, sigma = part.get("weights"), part.get("mu"), part.get("sigma")
+    if weights and mu and sigma and not len(weights) == len(mu) == len(sigma):
+        report(
+            path, f"must have as many weights as mu and sigma (got {len(weights)}, {len(mu)}, {len(sigma)})"
+        )
+    if weights and abs(sum(weights) - 1) >= 0.01:
+        report(f"{path}.weights", f"must add up to 1 (got {sum(weights):g})")
+    least, most = part.get("min"), part.get("max")
+    if least and most and least > most:
+        report(f"{path}.min", f"must be <= max {most} (got {least})")
+
+
+def _table_rules(path: str, part: Values, report: Report) -> None:
+    quantiles, tokens = part.get("quantiles"), part.get("tokens")
+    if not quantiles or not tokens:
+        return
+    if len(quantiles) != len(tokens) or len(tokens) < 2:
+        report(
+            path,
+            f"must have as many quantiles as tokens, at least 2 (got {len(quantiles)} and {len(tokens)})",
+        )
+    rising = all(low < high for low, high in pairwise(quantiles))
+    if not rising or quantiles[0] != 0 or quantiles[-1] != 1:
+        report(f"{path}.quantiles", "must rise from 0 to 1")
+    if any(low > high for low, high in pairwise(tokens)):
+        report(f"{path}.tokens", "must never fall")
+
+
+def scenario_rules(sections: Mapping[str, Values], report: Report) -> None:
+    """The rules between the sections of a scenario; what is at fault is not in *sections*."""
+    _load_rules(sections, report)
+    _version_rules(sections, report)
+    _parallel_rules(sections["engine"], sections["model"], report)
+    _all_reduce_rule(sections["engine"], sections["hardware"], report)
+    _length_limit_rules(sections["engine"], sections["model"], report)
+
+
+def _load_rules(sections: Mapping[str, Values], report: Report) -> None:
+    load = report.tree.get(("load",))
+    if not isinstance(load, dict):
+        return
+    known = ("rate_per_s", "mode", "concurrency")
+    if all(load.get(key) is None for key in known):
+        report("load", f"must have one of {', '.join(known)}")
+    if load.get("time_scale") is not None and load.get("mode") is None:
+        report("load.time_scale", "goes with load.mode trace only")
+    arrivals = sections["workload"].get("arrivals", {}).get("kind")
+    if load.get("mode") == "trace" and arrivals not in (None, "trace"):
+        report("load", f"trace needs a workload with the times of a trace (its arrivals.kind is {arrivals}); "
+               "give load.rate_per_s, or a trace as the workload")  # fmt: skip
+    if load.get("mode") == "burst" and sections["run"].get("duration_s") is not None:
+        report(
+            "run.duration_s", "does not go with load.mode burst, which is over at once; write run.requests"
+        )
+
+
+def _version_rules(sections: Mapping[str, Values], report: Report) -> None:
+    """What later versions will do."""
+    if sections["load"].get("concurrency") is not None:
+        report(
+            "load.concurrency", "is not in this version; write load.rate_per_s, or load.mode trace or burst"
+        )
+    if (replicas := sections["deployment"].get("replicas", 1)) > 1:
+        report("deployment.replicas", f"must be 1: more is not in this version (got {replicas})")
+    if sections["engine"].get("enable_prefix_caching"):
+        report(
+            "engine.enable_prefix_caching", "must be false: prefix caching is not in this version (got true)"
+        )
+
+
+def _parallel_rules(engine: Values, model: Values, report: Report) -> None:
+    size, heads, kv_heads = engine.get("tensor_parallel_size"), model.get("heads"), model.get("kv_heads")
+    if not (size and heads and kv_heads):
+        return
+    if heads % size:
+        report("engine.tensor_parallel_size", f"must divide the model's {heads} heads (got {size})")
+    elif kv_heads % size and size % kv_heads:
+        report("engine.tensor_parallel_size",
+               f"must divide the model's {kv_heads} KV heads or be their multiple (got {size})")  # fmt: skip
+
+
+def _all_reduce_rule(engine: Values, hardware: Values, report: Report) -> None:
+    size, known = engine.get("tensor_parallel_size"), hardware.get("kernels", {}).get("all_reduce", {})
+    if size and size > 1 and hardware and str(size) not in known:
+        sizes = ", ".join(sorted(known, key=int)) or "none"
+        report(
+            "engine.tensor_parallel_size",
+            f"must be 1 or a number of GPUs that the hardware's kernels.all_reduce has: {sizes} (got {size})",
+        )
+
+
+def _length_limit_rules(engine: Values, model: Values, report: Report) -> None:
+    length, longest = engine.get("max_model_len"), model.get("max_position_embeddings")
+    if length and longest and length > longest:
+        report(
+            "engine.max_model_len", f"must be <= the model's max_position_embeddings {longest} (got {length})"
+        )
+    threshold = engine.get("long_prefill_token_threshold")
+    if threshold and length and threshold > length:
+        report("engine.long_prefill_token_threshold", f"must be <= max_model_len {length} (got {threshold})")

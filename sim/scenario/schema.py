@@ -1,0 +1,268 @@
+"""The tables of all keys: of a scenario, a hardware profile, a model and a workload.
+
+One row a key. Validation (`check`), defaults, the JSON schema and the reference page (`reference`) are all
+made from these rows, so that what is written here is what holds.
+"""
+
+from __future__ import annotations
+
+from sim.scenario.keys import Group, Key, Placeholder, grouped
+
+DTYPES = ("bf16", "fp16", "fp8", "int8", "int4")
+KV_DTYPES = ("auto", "bf16", "fp16", "fp8", "fp8_e4m3", "fp8_e5m2", "int8")
+METRICS = ("ttft", "server_ttft", "queue", "tpot", "itl", "stall", "e2e")
+_STATISTICS = ("mean", "p50", "p90", "p95", "p99", "max")
+
+PLACEHOLDERS = {
+    "<limit>": Placeholder(
+        rf"(?:{'|'.join(METRICS)})_(?:mean|max|p[1-9][0-9]?(?:\.[0-9]+)?)_s",
+        tuple(f"{metric}_{statistic}_s" for metric in METRICS for statistic in _STATISTICS),
+    ),
+    "<dtype>": Placeholder("|".join(DTYPES), DTYPES),
+    "<gpus>": Placeholder("[1-9][0-9]*", ("2", "4", "8")),
+    "<key>": Placeholder(".+", ("memory_bytes", "kernels", "lengths.prompt")),
+}
+
+
+SCENARIO_KEYS = (
+    Key("name", "text", "What the scenario is called in results.", otherwise="the file's name"),
+    Key("hardware", "reference", "The GPU: a name of hardware_profiles/, a path, `{base: NAME, key: value, "
+        "...}`, or a whole profile.", required=True),
+    Key("model", "reference", "The model: a name or Hugging Face id of the catalogue, a path to a YAML file "
+        "or to a Hugging Face config.json, `{base: NAME, ...}`, or a whole model.", required=True),
+    Key("workload", "reference", "The traffic: a name of workloads/, a path to a profile or to a trace "
+        "(.csv, .csv.gz), `{base: NAME, ...}`, or a whole workload.", required=True),
+    Key("engine", "mapping", "The serving engine's settings, by its own flag names.", {}),
+    Key("engine.preset", "text", "Scheduling semantics and defaults, by name and version; the patch version "
+        "may be left out.", "vllm-v1@0.32"),
+    Key("engine.max_num_seqs", "count", "Most sequences in one batch.", minimum=1,
+        otherwise="preset: 1024 from 70 GiB of GPU memory on (A100: 256), else 256; at most "
+        "max_num_batched_tokens"),
+    Key("engine.max_num_batched_tokens", "tokens", "Token budget of one iteration, prefill chunks and "
+        "decodes together.", minimum=1, otherwise="preset: 16384 from 160 GiB of GPU memory on, 8192 from 70 "
+        "GiB on (A100: 2048), else 2048; at most max_num_seqs * max_model_len"),
+    Key("engine.gpu_memory_utilization", "share", "Share of the GPU's memory that the engine takes.", above=0,
+        maximum=1, otherwise="preset: 0.92"),
+    Key("engine.block_size", "tokens", "Tokens of one KV block.", minimum=1, otherwise="preset: 16"),
+    Key("engine.enable_prefix_caching", "flag", "Share KV blocks of equal prefixes; true is not in this "
+        "version.", otherwise="preset: false here (the engine's own default is true)"),
+    Key("engine.kv_cache_dtype", "choice", "Type of the cached keys and values; auto is the model's.", "auto",
+        choices=KV_DTYPES),
+    Key("engine.weight_dtype", "choice", "Type of the linear layers' weights; auto is the model's.", "auto",
+        choices=("auto", *DTYPES)),
+    Key("engine.tensor_parallel_size", "count", "GPUs that one replica is spread over.", 1, minimum=1),
+    Key("engine.max_model_len", "tokens", "Longest context of a request, prompt and output together.",
+        minimum=1, otherwise="model: max_position_embeddings"),
+    Key("engine.num_gpu_blocks_override", "count", "KV blocks, whatever the memory ledger says.", minimum=1),
+    Key("engine.kv_cache_memory_bytes", "bytes", "Memory of the KV cache per GPU, whatever "
+        "gpu_memory_utilization says.", above=0),
+    Key("engine.activation_bytes", "bytes", "Peak memory of activations per GPU.", minimum=0,
+        otherwise="estimated by the memory ledger"),
+    Key("engine.overhead_bytes", "bytes", "Memory per GPU outside the allocator (context, communication).",
+        minimum=0, otherwise="estimated by the memory ledger"),
+    Key("engine.long_prefill_token_threshold", "tokens", "Longest prefill chunk of one request while others "
+        "are there; 0 is no limit.", minimum=0, otherwise="preset: 0"),
+    Key("engine.scheduler_reserve_full_isl", "flag", "Admit a request only if its whole prompt fits in the "
+        "free blocks.", otherwise="preset: true"),
+    Key("engine.cuda_graphs", "flag", "Replay captured graphs, which pads batches to the captured sizes.",
+        otherwise="preset: true"),
+    Key("engine.max_cudagraph_capture_size", "tokens", "Largest captured batch.", minimum=1,
+        otherwise="preset: 2 * max_num_seqs, at most 512 (1024 on data-centre Blackwell) and "
+        "max_num_batched_tokens"),
+    Key("engine.host_step_s", "seconds", "CPU time of the engine an iteration.", minimum=0,
+        otherwise="preset: 126 us"),
+    Key("engine.host_sequence_s", "seconds", "CPU time of the engine a sequence and iteration.", minimum=0,
+        otherwise="preset: 4.4 us"),
+    Key("engine.front_end_latency_s", "seconds", "Time between client and engine a request, both ways "
+        "together.", minimum=0, otherwise="preset: 10 ms"),
+    Key("engine.front_end_service_s", "seconds", "Time a request for which the front end serves nobody else.",
+        minimum=0, otherwise="preset: 1 ms"),
+    Key("engine.front_end_prompt_token_s", "seconds", "The same, a prompt token.", minimum=0,
+        otherwise="preset: 1 us"),
+    Key("deployment", "mapping", "How many engines, and who gets which request.", {}),
+    Key("deployment.replicas", "count", "Engines side by side; more than 1 is not in this version.", 1,
+        minimum=1),
+    Key("deployment.router", "choice", "How requests are spread over replicas.", "round_robin",
+        choices=("round_robin",)),
+    Key("load", "mapping", "How much traffic: exactly one of rate_per_s, mode and concurrency. `trace` and "
+        "`burst` are short for `{mode: trace}` and `{mode: burst}`.", required=True),
+    Key("load.rate_per_s", "per second", "Mean rate of requests of the whole system (open loop). A trace "
+        "keeps its shape.", above=0, one_of="load"),
+    Key("load.mode", "choice", "trace: the trace's own times. burst: all requests at t = 0.",
+        choices=("trace", "burst"), one_of="load"),
+    Key("load.concurrency", "count", "Users that send again when answered (closed loop); not in this "
+        "version.", minimum=1, one_of="load"),
+    Key("load.time_scale", "number", "How many times faster than recorded a trace is replayed.", above=0,
+        otherwise="1", when=("load.mode", ("trace",))),
+    Key("slo", "mapping", "Latency limits.", {}),
+    Key("slo.<limit>", "seconds", "Limit on a metric's mean, maximum or percentile, e.g. ttft_p99_s.",
+        above=0),
+    Key("run", "mapping", "How long, and with which random numbers.", {}),
+    Key("run.requests", "count", "Requests sent.", 2000, minimum=1, one_of="run length",
+        otherwise="2000; with load.mode trace the whole trace"),
+    Key("run.duration_s", "seconds", "Requests are sent until then.", above=0, one_of="run length"),
+    Key("run.seed", "count", "Seed of every random stream.", 1, minimum=0),
+    Key("run.warmup", "warmup", "What is left out at the start of the run: a share of its requests, or a "
+        "time such as 30s.", 0.1),
+    Key("cost", "mapping", "What a GPU costs.", {}),
+    Key("cost.gpu_hour_usd", "usd", "Price of one GPU for one hour.", minimum=0,
+        otherwise="hardware: price.usd_per_gpu_hour"),
+    Key("sources", "mapping", "Where each value of a resolved scenario came from; it has no effect."),
+)  # fmt: skip
+
+
+def _attention_keys(suffix: str) -> tuple[Key, ...]:
+    """The rows of attention over a KV cache of the model's type, or of 8 bits (*suffix* `_fp8`)."""
+    prefill, decode = f"kernels.attention_prefill{suffix}", f"kernels.attention_decode{suffix}"
+    cache = " over an 8-bit KV cache" if suffix else ""
+    return (
+        Key(prefill, "mapping", f"Attention of prefill chunks{cache}.", required=not suffix),
+        Key(f"{prefill}.flops_per_s", "number", "F, flops a second.", above=0, required=True),
+        Key(f"{prefill}.head_token_s", "seconds", "Time a head and token.", minimum=0, required=True),
+        Key(f"{prefill}.exponent", "number", "p of the smooth sum.", above=0, required=True),
+        Key(f"{prefill}.overhead_s", "seconds", "Time of an empty call.", minimum=0, required=True),
+        Key(f"{prefill}.causal_weight", "number", "Share of a chunk's own token pairs that masking leaves.",
+            above=0),
+        Key(decode, "mapping", f"Attention of decoding sequences{cache}.", required=not suffix),
+        Key(f"{decode}.bytes_per_s", "bytes per second", "B, bytes of KV a second.", above=0, required=True),
+        Key(f"{decode}.head_sequence_s", "seconds", "Time a sequence and KV head.", minimum=0, required=True),
+        Key(f"{decode}.exponent", "number", "p of the smooth sum.", above=0, required=True),
+        Key(f"{decode}.overhead_s", "seconds", "Time of an empty call.", minimum=0, required=True),
+    )  # fmt: skip
+
+
+_PROVENANCE_KEYS = (
+    Key("provenance", "mapping", "Where each number comes from; a key covers everything below it."),
+    Key("provenance.<key>", "mapping", "Of this number, or of all below this key."),
+    Key("provenance.<key>.kind", "choice", "How it was got.", choices=("measured", "datasheet", "estimated"),
+        required=True),
+    Key("provenance.<key>.source", "text", "From what.", required=True),
+    Key("provenance.<key>.points", "count", "How many measurements.", minimum=0),
+    Key("provenance.<key>.error_median_pct", "number", "Median held-out error, percent.", minimum=0),
+    Key("provenance.<key>.error_p90_pct", "number", "90th percentile of the held-out error, percent.",
+        minimum=0),
+)  # fmt: skip
+
+HARDWARE_KEYS = (
+    Key("name", "text", "Name of the profile.", otherwise="the file's name"),
+    Key("aliases", "text", "Other names.", many=True),
+    Key("memory_bytes", "bytes", "Memory as the driver reports it.", above=0, required=True),
+    Key("peak_flops_per_s", "mapping", "Datasheet peaks, dense.", required=True),
+    Key("peak_flops_per_s.<dtype>", "number", "Flops a second in this type.", above=0),
+    Key("memory_bandwidth_bytes_per_s", "bytes per second", "Datasheet memory bandwidth.", above=0,
+        required=True),
+    Key("l2_bytes", "bytes", "Second-level cache.", above=0, required=True),
+    Key("link", "mapping", "Connection between the GPUs of a node.", required=True),
+    Key("link.kind", "choice", "Its kind.", choices=("nvlink", "pcie"), required=True),
+    Key("link.bandwidth_bytes_per_s", "bytes per second", "Of the datasheet, both directions together.",
+        above=0, required=True),
+    Key("power_w", "number", "Board power, watts.", above=0, required=True),
+    Key("price", "mapping", "What an hour costs.", required=True),
+    Key("price.usd_per_gpu_hour", "usd", "Price of one GPU for one hour.", minimum=0, required=True),
+    Key("price.date", "text", "When it was read.", required=True),
+    Key("price.source", "text", "Where it was read.", required=True),
+    Key("kernels", "mapping", "Fitted coefficients of the operations.", required=True),
+    Key("kernels.gemm", "mapping", "Linear layers, by the type of the weights.", required=True),
+    Key("kernels.gemm.<dtype>", "mapping", "((flops/F)^p + (bytes/B)^p)^(1/p) + overhead."),
+    Key("kernels.gemm.<dtype>.flops_per_s", "number", "F, flops a second.", above=0, required=True),
+    Key("kernels.gemm.<dtype>.bytes_per_s", "bytes per second", "B, bytes a second.", above=0, required=True),
+    Key("kernels.gemm.<dtype>.exponent", "number", "p of the smooth roofline.", above=0, required=True),
+    Key("kernels.gemm.<dtype>.overhead_s", "seconds", "Time of an empty call.", minimum=0, required=True),
+    *_attention_keys(""),
+    *_attention_keys("_fp8"),
+    Key("kernels.all_reduce", "mapping", "All-reduce within a node, by the number of GPUs."),
+    Key("kernels.all_reduce.<gpus>", "mapping", "Over so many GPUs."),
+    Key("kernels.all_reduce.<gpus>.latency_s", "seconds", "Time of an empty call.", minimum=0, required=True),
+    Key("kernels.all_reduce.<gpus>.bytes_per_s", "bytes per second", "Bytes per rank a second.", above=0,
+        required=True),
+    Key("kernels.all_reduce.<gpus>.exponent", "number", "p of the smooth sum.", above=0, required=True),
+    Key("kernels.elementwise", "mapping", "Norms, activations, embedding.", required=True),
+    Key("kernels.elementwise.bytes_per_s", "bytes per second", "B, bytes a second.", above=0, required=True),
+    Key("kernels.elementwise.overhead_s", "seconds", "Time of an empty call.", minimum=0, required=True),
+    *_PROVENANCE_KEYS,
+)  # fmt: skip
+
+MODEL_KEYS = (
+    Key("name", "text", "Name of the model.", otherwise="the file's name"),
+    Key("aliases", "text", "Other names, Hugging Face ids among them.", many=True),
+    Key("layers", "count", "Transformer layers.", minimum=1, required=True),
+    Key("hidden_size", "count", "Width of the residual stream.", minimum=1, required=True),
+    Key("heads", "count", "Attention heads.", minimum=1, required=True),
+    Key("kv_heads", "count", "Heads of keys and values.", minimum=1, required=True),
+    Key("head_dim", "count", "Width of a head.", minimum=1, required=True),
+    Key("intermediate_size", "count", "Width of the feed-forward layer.", minimum=1, required=True),
+    Key("vocab_size", "count", "Tokens of the vocabulary.", minimum=1, required=True),
+    Key("max_position_embeddings", "tokens", "Longest context.", minimum=1, required=True),
+    Key("tie_word_embeddings", "flag", "Embedding and LM head share their weights.", False),
+    Key("attention_bias", "flag", "Biases in the projections of queries, keys and values.", False),
+    Key("qk_norm", "flag", "Norms of queries and keys.", False),
+    Key("dtype", "choice", "Type of the published weights.", "bf16", choices=DTYPES),
+    Key("published_parameters", "count", "Parameters as published, to check the shape against.", minimum=1),
+    Key("source", "text", "Where the shape was read."),
+)  # fmt: skip
+
+
+def _side_keys(side: str) -> tuple[Key, ...]:
+    """The rows of the lengths of prompts or of outputs."""
+    at, per = f"lengths.{side}", "lengths.kind"
+    return (
+        Key(f"lengths.{side}_tokens", "tokens", f"Length of every {side}.", minimum=1,
+            when=(per, ("fixed", "geometric")), otherwise="needed by fixed; geometric takes it or the mean"),
+        Key(f"lengths.{side}_mean", "number", f"Mean {side} tokens.", minimum=1,
+            when=(per, ("lognormal", "geometric"))),
+        Key(f"lengths.{side}_cv", "number", f"Coefficient of variation of {side} tokens.", minimum=0,
+            when=(per, ("lognormal",)), otherwise="cv"),
+        Key(at, "mapping", f"Distribution of {side} tokens.", required=True,
+            when=(per, ("mixture", "table"))),
+        Key(f"{at}.weights", "number", "Weights of the lognormals; they add up to 1.", minimum=0, many=True,
+            required=True, when=(per, ("mixture",))),
+        Key(f"{at}.mu", "number", "Means of the logarithm.", many=True, required=True,
+            when=(per, ("mixture",))),
+        Key(f"{at}.sigma", "number", "Standard deviations of the logarithm.", minimum=0, many=True,
+            required=True, when=(per, ("mixture",))),
+        Key(f"{at}.min", "tokens", "Shorter ones are set to this.", minimum=1, when=(per, ("mixture",))),
+        Key(f"{at}.max", "tokens", "Longer ones are set to this.", minimum=1, when=(per, ("mixture",))),
+        Key(f"{at}.quantiles", "number", "Rising from 0 to 1.", minimum=0, maximum=1, many=True,
+            required=True, when=(per, ("table",))),
+        Key(f"{at}.tokens", "number", "Tokens at each of the quantiles.", above=0, many=True, required=True,
+            when=(per, ("table",))),
+    )  # fmt: skip
+
+
+WORKLOAD_KEYS = (
+    Key("name", "text", "Name of the workload.", otherwise="the file's name"),
+    Key("aliases", "text", "Other names.", many=True),
+    Key("source", "text", "Where the traffic was recorded."),
+    Key("licence", "text", "Under which licence."),
+    Key("description", "text", "What it is, in words."),
+    Key("arrivals", "mapping", "When requests come: the shape; load gives the mean rate.", {}),
+    Key("arrivals.kind", "choice", "Its name.", "poisson", choices=("poisson", "constant", "trace")),
+    Key("arrivals.path", "text", "The trace, from the folder of the file that names it.", required=True,
+        when=("arrivals.kind", ("trace",))),
+    Key("lengths", "mapping", "How long prompts and outputs are.", required=True),
+    Key("lengths.kind", "choice", "Name of the distribution.", required=True,
+        choices=("fixed", "lognormal", "mixture", "table", "geometric", "trace")),
+    Key("lengths.path", "text", "The trace, from the folder of the file that names it.", required=True,
+        when=("lengths.kind", ("trace",))),
+    *_side_keys("prompt"),
+    *_side_keys("output"),
+    Key("lengths.cv", "number", "Coefficient of variation of prompts and of outputs.", minimum=0,
+        when=("lengths.kind", ("lognormal",))),
+    Key("patience", "mapping", "How long a client waits for the first token; none leaves if absent."),
+    Key("patience.kind", "choice", "Its distribution.", required=True, choices=("fixed", "exponential")),
+    Key("patience.mean_s", "seconds", "Its mean.", above=0, required=True),
+    Key("zero_output", "choice", "A trace's requests without output: drop (and count) them, or refuse the "
+        "file.", "drop", choices=("drop", "error")),
+    *_PROVENANCE_KEYS,
+)  # fmt: skip
+
+TABLES: dict[str, tuple[Key, ...]] = {
+    "scenarios": SCENARIO_KEYS,
+    "hardware": HARDWARE_KEYS,
+    "models": MODEL_KEYS,
+    "workloads": WORKLOAD_KEYS,
+}
+GROUPS: dict[str, Group] = {kind: grouped(keys) for kind, keys in TABLES.items()}
+
+SECTION_KINDS = {"hardware": "hardware", "model": "models", "workload": "workloads"}
+"""The scenario's sections that name a file of the catalogue, and its kind."""

@@ -1,0 +1,90 @@
+"""From a hardware profile, a model and engine settings to the step-time arrays of a scenario."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from sim.hardware import HardwareProfile
+from sim.model import ModelSpec
+from sim.serving.step_time import StepTime, WorkIntegral
+
+_HALF_BYTES = 2.0  # activations have 16 bits whatever the weights have
+_LOGIT_BYTES = 4.0
+_SAMPLER_PASSES = 3  # over the logits: read for the softmax, written, read to sample
+
+
+def compile_step_time(
+    profile: HardwareProfile, model: ModelSpec, engine: Mapping[str, Any], kv_cache_tokens: int
+) -> StepTime:
+    """The `StepTime` of *model* on *profile* under *engine*, one GPU group of tensor_parallel_size.
+
+    *kv_cache_tokens* bounds the context that a step can read.
+    """
+    gpus, kv_dtype = engine["tensor_parallel_size"], model.kv_dtype(engine["kv_cache_dtype"])
+    decode, prefill = profile.decode_attention(kv_dtype), profile.prefill_attention(kv_dtype)
+    heads, kv_heads = model.heads_per_gpu(gpus), model.kv_heads_per_gpu(gpus)
+    per_token_s = decode.load_s(model.kv_bytes_per_token(kv_dtype, gpus) / model.layers, 0)
+    # The last block of a sequence is read whole: on average half a block more than its tokens.
+    per_sequence_s = decode.load_s(0.0, kv_heads) + per_token_s * (engine["block_size"] - 1) / 2
+    most_work_s = kv_cache_tokens * per_token_s + engine["max_num_seqs"] * per_sequence_s
+    return StepTime(
+        tokens_s=_token_table(profile, model, engine).tolist(),
+        sampled_s=_sample_table(profile, model, engine).tolist(),
+        host_step_s=engine["host_step_s"],
+        host_sequence_s=engine["host_sequence_s"],
+        layers=model.layers,
+        work_per_token_s=per_token_s,
+        work_per_sequence_s=per_sequence_s,
+        attention=WorkIntegral(decode.overhead_s, decode.exponent, most_work_s),
+        prefill_pair_s=4.0 * heads * model.head_dim / prefill.flops_per_s,
+        prefill_causal_weight=prefill.causal_weight,
+        prefill_token_s=heads * prefill.head_token_s,
+        prefill_overhead_s=prefill.overhead_s,
+        prefill_exponent=prefill.exponent,
+    )
+
+
+def captured_sizes(largest: int) -> np.ndarray:
+    """Batch sizes with a CUDA graph: 1, 2, 4, then every 8 below 256 and every 16 from there.
+
+    Source: vLLM's defaults (`cudagraph_capture_sizes`).
+    """
+    sizes = [1, 2, 4, *range(8, 256, 8), *range(256, largest + 1, 16)]
+    return np.array([size for size in sizes if size <= largest])
+
+
+def padded_tokens(most: int, largest: int) -> np.ndarray:
+    """Tokens that a step of 0..*most* tokens computes: rounded up to a captured size up to *largest*."""
+    tokens = np.arange(most + 1)
+    sizes = captured_sizes(largest)
+    if not len(sizes):
+        return tokens
+    captured = tokens[: sizes[-1] + 1]
+    return np.concatenate([sizes[np.searchsorted(sizes, captured)] * (captured > 0), tokens[len(captured) :]])
+
+
+def _token_table(profile: HardwareProfile, model: ModelSpec, engine: Mapping[str, Any]) -> np.ndarray:
+    """Seconds of a step's token-wise work for 0..max_num_batched_tokens tokens."""
+    gpus = engine["tensor_parallel_size"]
+    largest = engine["max_cudagraph_capture_size"] if engine["cuda_graphs"] else 0
+    tokens = padded_tokens(engine["max_num_batched_tokens"], largest)
+    gemm = profile.gemm(model.weight_dtype(engine["weight_dtype"]))
+    layer_s = profile.kernels.elementwise.seconds(tokens * float(model.elementwise_bytes_per_token(gpus)))
+    for n, k in model.layer_gemms(gpus):
+        layer_s = layer_s + gemm.seconds(tokens, n, k)
+    if gpus > 1:
+        layer_s = layer_s + 2 * profile.all_reduce(gpus).seconds(_HALF_BYTES * tokens * model.hidden_size)
+    return model.layers * layer_s * (tokens > 0)
+
+
+def _sample_table(profile: HardwareProfile, model: ModelSpec, engine: Mapping[str, Any]) -> np.ndarray:
+    """Seconds to get 0..max_num_seqs tokens out of a step: LM head, then sampling over fp32 logits."""
+    gpus = engine["tensor_parallel_size"]
+    sampled = np.arange(min(engine["max_num_seqs"], engine["max_num_batched_tokens"]) + 1)
+    n, k = model.lm_head_gemm(gpus)
+    logits_bytes = _SAMPLER_PASSES * _LOGIT_BYTES * model.vocab_size
+    seconds = profile.gemm(model.activation_dtype).seconds(sampled, n, k)
+    return (seconds + profile.kernels.elementwise.seconds(sampled * logits_bytes)) * (sampled > 0)

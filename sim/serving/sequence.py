@@ -1,0 +1,45 @@
+"""A request's progress in a replica."""
+
+from __future__ import annotations
+
+WAITING, PREFILL, DECODE, DONE = range(4)
+
+
+class Sequence:
+    """One request inside a replica: what the scheduler needs to know of it, and no more.
+
+    A decoding sequence is not touched while it decodes. Its length follows from *origin*: after
+    iteration t it holds ``origin + t`` computed tokens. *generated* is therefore up to date only
+    outside decoding, and `Scheduler` says what a sequence holds when somebody asks.
+    """
+
+    __slots__ = (
+        "blocks",
+        "computed",
+        "finish_iteration",
+        "first_row",
+        "gap_since_s",
+        "generated",
+        "index",
+        "origin",
+        "output_tokens",
+        "prompt_tokens",
+        "state",
+    )
+
+    def __init__(self, index: int, prompt_tokens: int, output_tokens: int) -> None:
+        self.index = index  # its row in the records
+        self.prompt_tokens = prompt_tokens
+        self.output_tokens = output_tokens  # at which it stops
+        self.generated = 0
+        self.computed = 0  # tokens whose KV is in the cache (while it prefills)
+        self.blocks = 0  # KV blocks held (while it prefills)
+        self.origin = 0
+        self.finish_iteration = 0
+        self.state = WAITING
+        self.first_row = 0  # the step log's row of its first decode since it last (re)started
+        self.gap_since_s = -1.0  # time of its last token while it is held up; negative: it is not
+
+    def __repr__(self) -> str:
+        state = ("waiting", "prefill", "decode", "done")[self.state]
+        return f"<Sequence {self.index} {state} {self.prompt_tokens}+{self.output_tokens}>"

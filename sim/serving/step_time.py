@@ -1,0 +1,190 @@
+"""What an iteration costs, compiled once per scenario.
+
+A step is layers x (linear layers + attention of decodes + attention of prefill chunks + norms and
+activation + collectives) + LM head of the sampled tokens + the engine's own work. Everything that
+depends on a token or sequence count alone is an array over that count. Attention of decodes depends
+on the context too, which grows by one token a sequence and iteration: its sum over a run of equal
+iterations is an integral, tabulated, so that a leap costs two look-ups however long it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Array
+from dataclasses import dataclass, field
+from math import sqrt
+
+import numpy as np
+
+from sim.clock import GRID_SHIFT, on_grid
+
+_NODES = 4096
+
+
+class WorkIntegral:
+    """The integral of a smooth roofline over its work, by table.
+
+    Attention of decodes takes ``f(y) = (o**p + y**p)**(1/p)`` seconds a layer for *y* seconds of
+    memory traffic (`sim.hardware.roofline`). f is tabulated at nodes equally spaced in the square
+    root of y, where it bends, and integrated exactly between them as the straight lines that join
+    them (relative error below 1e-5, see the tests).
+    """
+
+    def __init__(self, overhead_s: float, exponent: float, largest_work_s: float) -> None:
+        root = np.linspace(0.0, sqrt(largest_work_s * 1.001), _NODES + 2)  # rounding must not leave the table
+        work = root * root
+        value = (overhead_s**exponent + work**exponent) ** (1.0 / exponent)
+        width = np.diff(work)
+        rise = np.diff(value) / width
+        area = np.concatenate([[0.0], np.cumsum(width * (value[1:] + value[:-1]) / 2)])
+        self._per_root = (_NODES + 1) / root[-1]
+        self._node = work[:-1]
+        self._value = value[:-1]
+        self._half_rise = rise / 2
+        self._area = area[:-1]
+        self._pieces = list(
+            zip(work[:-1].tolist(), value[:-1].tolist(), (rise / 2).tolist(), area[:-1].tolist(), strict=True)
+        )
+
+    def upto(self, work_s: float) -> float:
+        """The integral of f from 0 to *work_s*, in s^2."""
+        node, value, half_rise, area = self._pieces[int(sqrt(work_s) * self._per_root)]
+        d = work_s - node
+        return area + d * (value + d * half_rise)
+
+    def at(self, work_s: float) -> float:
+        """f(*work_s*), in s."""
+        node, value, half_rise, _ = self._pieces[int(sqrt(work_s) * self._per_root)]
+        return value + 2.0 * (work_s - node) * half_rise
+
+    def upto_array(self, work_s: np.ndarray) -> np.ndarray:
+        """`upto` for an array of any shape."""
+        i = (np.sqrt(work_s) * self._per_root).astype(np.int64)
+        d = work_s - self._node[i]
+        return self._area[i] + d * (self._value[i] + d * self._half_rise[i])
+
+
+class Composition:
+    """A batch of unchanging decodes: when its iterations end.
+
+    *n* sequences whose contexts sum to *context_tokens* in the first iteration, from *start_s* on.
+    Every end is computed from the start, so that it does not matter where leaps begin and end.
+    """
+
+    __slots__ = ("_base_s", "_offset", "_scale", "_step", "_upto", "_work", "start_s")
+
+    def __init__(self, model: StepTime, start_s: float, n: int, context_tokens: int) -> None:
+        self.start_s = start_s
+        self._base_s, self._step, self._scale, lead = model.by_decodes[n]
+        self._work = work = context_tokens * model.work_per_token_s + lead
+        self._upto = upto = model.attention.upto
+        self._offset = upto(work)
+
+    def elapsed_s(self, iterations: int) -> float:
+        """Time from the start to the end of the *iterations*-th iteration, on the grid."""
+        area = self._upto(self._work + iterations * self._step) - self._offset
+        return (iterations * self._base_s + self._scale * area + GRID_SHIFT) - GRID_SHIFT
+
+    def reaches(self, elapsed_s: float, iterations: int, total_s: float) -> tuple[int, float]:
+        """The first iteration to end at or after *elapsed_s*, and when it ends.
+
+        *total_s*, not before *elapsed_s*, is when the *iterations*-th ends. Later iterations are
+        longer, so a chord never overshoots by more than rounding, and no iteration is shorter than
+        its base, which spares most of the search.
+        """
+        base_s = self._base_s
+        count = int(iterations * elapsed_s / total_s) or 1
+        reached = self.elapsed_s(count)
+        while reached < elapsed_s:
+            count += int((elapsed_s - reached) * (iterations - count) / (total_s - reached)) or 1
+            reached = self.elapsed_s(count)
+        while count > 1 and reached - elapsed_s >= base_s:
+            before = self.elapsed_s(count - 1)
+            if before < elapsed_s:
+                break
+            count, reached = count - 1, before
+        return count, reached
+
+
+@dataclass(frozen=True, slots=True)
+class StepTime:
+    """The cost of iterations, in seconds, for one model on one GPU group under one engine.
+
+    tokens_s[m]: linear layers, norms, activation and collectives of a step with m tokens;
+    sampled_s[s]: LM head and sampling of s tokens; host_sequence_s and host_step_s: the engine's own
+    work. work_per_token_s and work_per_sequence_s turn context into the memory traffic of attention
+    of decodes, *attention* is its smooth roofline, *layers* how often it runs. A prefill chunk of c
+    tokens after k cached ones is ``c * (pair_s * (k + causal_weight * c) + token_s)`` seconds of
+    attention work in each layer, smoothed with prefill_overhead_s and prefill_exponent.
+    """
+
+    tokens_s: Array[float]
+    sampled_s: Array[float]
+    host_step_s: float
+    host_sequence_s: float
+    layers: int
+    work_per_token_s: float
+    work_per_sequence_s: float
+    attention: WorkIntegral
+    prefill_pair_s: float
+    prefill_causal_weight: float
+    prefill_token_s: float
+    prefill_overhead_s: float
+    prefill_exponent: float
+    by_decodes: list[tuple[float, float, float, float]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Of a batch of n decodes: seconds without attention, work added an iteration, scale, lead.
+
+        The sum over iterations is the integral between their midpoints, which the lead provides for.
+        """
+        n = np.arange(min(len(self.tokens_s), len(self.sampled_s)))
+        base_s = np.asarray(self.tokens_s)[: len(n)] + np.asarray(self.sampled_s)[: len(n)]
+        base_s = base_s + self.host_step_s + n * self.host_sequence_s
+        step_s = np.maximum(n, 1) * self.work_per_token_s
+        lead_s = n * self.work_per_sequence_s - 0.5 * step_s
+        columns = (base_s, step_s, self.layers / step_s, lead_s)
+        object.__setattr__(self, "by_decodes", list(zip(*(c.tolist() for c in columns), strict=True)))
+
+    def composition(self, start_s: float, n: int, context_tokens: int) -> Composition:
+        """*n* sequences that decode on from *start_s*; see `Composition`."""
+        return Composition(self, start_s, n, context_tokens)
+
+    def mixed_s(
+        self,
+        decodes: int,
+        context_tokens: int,
+        chunks: Array[tuple[object, int, int]],
+        sampled: int,
+    ) -> float:
+        """One iteration with *decodes* and prefill *chunks* (.., new tokens, cached tokens) in it.
+
+        *sampled* counts the tokens that come out of it. On the grid.
+        """
+        tokens = 0
+        pairs = 0.0
+        weight = self.prefill_causal_weight
+        for _, new, cached in chunks:
+            tokens += new
+            pairs += new * (cached + weight * new)
+        seconds = (
+            self.tokens_s[decodes + tokens]
+            + self.sampled_s[sampled]
+            + self.host_step_s
+            + (decodes + len(chunks)) * self.host_sequence_s
+        )
+        if decodes:
+            seconds += self.layers * self.attention.at(
+                context_tokens * self.work_per_token_s + decodes * self.work_per_sequence_s
+            )
+        if tokens:
+            p = self.prefill_exponent
+            work = pairs * self.prefill_pair_s + tokens * self.prefill_token_s
+            seconds += self.layers * (self.prefill_overhead_s**p + work**p) ** (1.0 / p)
+        return on_grid(seconds)
+
+    def elapsed_s(self, n: np.ndarray, context_tokens: np.ndarray, iterations: np.ndarray) -> np.ndarray:
+        """`Composition.elapsed_s` for arrays of compositions (equal shapes), in s."""
+        base_s, step_s, scale, lead_s = np.asarray(self.by_decodes)[n].T
+        work = context_tokens * self.work_per_token_s + lead_s
+        area = self.attention.upto_array(work + iterations * step_s) - self.attention.upto_array(work)
+        return on_grid(iterations * base_s + scale * area)

@@ -1,0 +1,5 @@
+"""A scenario in simulated time: the only code that knows SimPy."""
+
+from sim.simulation.simulate import Run, ledger_of, simulate
+
+__all__ = ["Run", "ledger_of", "simulate"]

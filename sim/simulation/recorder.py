@@ -1,0 +1,93 @@
+"""What a run leaves behind: one row a request, one row a batch, in columns.
+
+Columns, not objects: a run of millions of requests costs tens of bytes each.
+"""
+
+from __future__ import annotations
+
+from array import array
+from struct import Struct
+
+import numpy as np
+
+UNFINISHED, COMPLETED, CANCELLED, REJECTED, NEVER_SCHEDULABLE, TIMED_OUT = range(6)
+STATUS = ("unfinished", "completed", "cancelled", "rejected", "never_schedulable", "timed_out")
+
+STEP = np.dtype(
+    [
+        ("start_s", "f8"),
+        ("end_s", "f8"),
+        ("prefill_pairs", "f8"),
+        ("iterations", "i4"),
+        ("decodes", "i4"),
+        ("context_tokens", "i4"),
+        ("prefill_tokens", "i4"),
+        ("prefill_sequences", "i4"),
+        ("blocks_first", "i4"),
+        ("blocks_last", "i4"),
+        ("waiting", "i4"),
+        ("held_by", "i1"),
+    ]
+)
+STRETCH = np.dtype([("stretch_request", "i4"), ("stretch_first_row", "i4"), ("stretch_last_row", "i4")])
+GAP = np.dtype([("gap_request", "i4"), ("gap_s", "f8")])
+
+# Rows are packed as they come: one call a row, and the array is a view of the bytes.
+pack_step = Struct("=3d8ib").pack
+_pack_stretch = Struct("=3i").pack
+_pack_gap = Struct("=id").pack
+
+
+class Recorder:
+    """Columns that the replica fills.
+
+    *Requests* (index = row of the workload): status, queued_s (enters the engine's queue),
+    first_scheduled_s, first_token_s, finish_s (last token, or leaving), preemptions, got_tokens.
+    NaN where it did not happen.
+
+    *Steps* (`STEP`): one row a composition (iterations that repeat one batch of decodes) or a step
+    with prefill in it: context_tokens are the KV tokens read in the first iteration, prefill_pairs
+    the query-key pairs of the chunks, blocks_first and blocks_last the KV blocks in use in its first
+    and last iteration, waiting the queue at its end (of a step with prefill: at its start), held_by
+    what the head of the queue waited for when it was formed.
+
+    *Stretches* (`STRETCH`): the rows, first to last, in which a request decoded without a break.
+    *Gaps* (`GAP`): pauses between two tokens that are no single iteration.
+    """
+
+    def __init__(self, num_requests: int) -> None:
+        nan = array("d", [float("nan")])
+        self.status = array("b", bytes(num_requests))
+        self.queued_s = nan * num_requests
+        self.first_scheduled_s = nan * num_requests
+        self.first_token_s = nan * num_requests
+        self.finish_s = nan * num_requests
+        self.preemptions = array("i", bytes(4 * num_requests))
+        self.got_tokens = array("i", bytes(4 * num_requests))
+
+        self.num_rows = 0
+        self.steps = bytearray()
+        self.abandoned_tokens = 0  # computed for requests that were then cancelled
+
+        self.stretches = bytearray()
+        self.gaps = bytearray()
+
+    def stretch(self, request: int, first_row: int) -> None:
+        """*request* decoded in every iteration from row *first_row* to the last row written."""
+        if first_row < self.num_rows:
+            self.stretches += _pack_stretch(request, first_row, self.num_rows - 1)
+
+    def gap(self, request: int, seconds: float) -> None:
+        """*request* waited *seconds* between two tokens, over more than one iteration."""
+        self.gaps += _pack_gap(request, seconds)
+
+    def column(self, name: str) -> np.ndarray:
+        """The column *name* as an array, without a copy."""
+        if name in STEP.names:
+            return np.frombuffer(self.steps, STEP)[name]
+        if name in STRETCH.names:
+            return np.frombuffer(self.stretches, STRETCH)[name]
+        if name in GAP.names:
+            return np.frombuffer(self.gaps, GAP)[name]
+        values = getattr(self, name)
+        return np.frombuffer(values, values.typecode) if len(values) else np.empty(0, values.typecode)

@@ -1,0 +1,289 @@
+"""The event loop of one serving replica.
+
+Iteration after iteration: the scheduler forms a batch, the step-time model says how long it takes,
+one event ends it. Iterations that would repeat an unchanged batch are one event, a *leap*. What
+could change the batch in the middle of a leap (an arrival that may be admitted, an abort) shortens
+it to the iteration in progress. ``max_leap=1`` is the step-by-step simulator; both give the same
+bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from simpy import Environment, Event
+
+from sim.serving.scheduler import Scheduler
+from sim.serving.sequence import DONE, PREFILL, Sequence
+from sim.simulation.recorder import CANCELLED, COMPLETED, UNFINISHED, Recorder, pack_step
+
+# Arrivals, aborts and deadlines of an instant are seen by the schedule that is formed at it: SimPy
+# triggers smaller priorities first, and its own timeouts have 1.
+AFTER_ARRIVALS = 2
+
+
+class Batch(Protocol):
+    """What a replica asks of an unchanging batch (`sim.serving.step_time.Composition`)."""
+
+    start_s: float
+
+    def elapsed_s(self, iterations: int) -> float: ...
+
+    def reaches(self, elapsed_s: float, iterations: int, total_s: float) -> tuple[int, float]: ...
+
+
+class Clockwork(Protocol):
+    """What a replica asks of a step-time model (`sim.serving.step_time.StepTime`)."""
+
+    def composition(self, start_s: float, n: int, context_tokens: int) -> Batch: ...
+
+    def mixed_s(
+        self, decodes: int, context_tokens: int, chunks: list[tuple[Sequence, int, int]], sampled: int
+    ) -> float: ...
+
+
+class IterationsEnd(Event):
+    """A triggered event, yet to be scheduled."""
+
+    def __init__(self, env: Environment, callbacks: list[Callable[[Event], None]]) -> None:
+        self.env = env
+        self.callbacks = callbacks
+        self._ok = True
+        self._value = None
+
+
+class Replica:
+    """One engine on one GPU group, in simulated time."""
+
+    def __init__(
+        self,
+        env: Environment,
+        scheduler: Scheduler,
+        step_time: Clockwork,
+        recorder: Recorder,
+        max_leap: int = 1 << 30,
+    ) -> None:
+        self.env = env
+        self.scheduler = scheduler
+        self.step_time = step_time
+        self.recorder = recorder
+        self.max_leap = max_leap
+        self._when_it_rings = [self._iterations_end]
+        self._end: IterationsEnd | None = None  # of the iterations in progress; None while idle
+        self._leap = 0  # iterations in progress
+        self._batch: Batch | None = None  # while the same sequences decode
+        self._done = 0  # iterations of the batch before those in progress
+        self._planned_s = 0.0  # from the batch's start to the end of those in progress
+        self._decodes = 0
+        self._context_tokens = 0
+        self._blocks_first = 0
+        self._held_by = 0
+        self._aborted: list[Sequence] = []
+        self._held_up: dict[Sequence, None] = {}  # decoding, but without a token in the last step
+
+    def submit(self, sequence: Sequence) -> None:
+        """*sequence* enters the queue now."""
+        self.recorder.queued_s[sequence.index] = self.env.now
+        self.scheduler.add(sequence)
+        if self._end is None:
+            self._end = self._ring(0.0)
+        elif self._leap > 1 and self.scheduler.may_admit():
+            self._cut()
+
+    def abort(self, sequence: Sequence) -> None:
+        """The client of *sequence* has gone; its blocks are free when the iteration in progress ends."""
+        if sequence.state == DONE or self.recorder.status[sequence.index] != UNFINISHED:
+            return
+        self.scheduler.abort(sequence)
+        self.recorder.status[sequence.index] = CANCELLED
+        self.recorder.finish_s[sequence.index] = self.env.now
+        self._aborted.append(sequence)
+        if self._leap > 1:
+            self._cut()
+
+    def give_up(self, event: Event) -> None:
+        """Abort the sequence that *event* carries: what a patience timer calls."""
+        self.abort(event.value)
+
+    # -- the loop ----------------------------------------------------------------------------------
+
+    def _begin(self) -> None:
+        """Form the next batch and ring at its end; idle when there is no work."""
+        scheduler = self.scheduler
+        if not scheduler.schedule(self.max_leap):
+            self._end = None
+            return
+        if scheduler.preempted or scheduler.skipped:
+            self._hold_up()
+        if scheduler.chunks or self._held_up:
+            self._leap = 1
+            self._end = self._ring(self._mixed_step())
+            return
+        if self._batch is None or scheduler.batch_changed:
+            self._open()
+        self._leap = scheduler.leap
+        batch = self._batch
+        self._planned_s = planned_s = batch.elapsed_s(self._done + self._leap)
+        self._end = self._ring(batch.start_s + planned_s - self.env.now)
+
+    def _iterations_end(self, _event: Event) -> None:
+        """Apply what the iterations in progress have produced, and go on."""
+        scheduler, recorder, now = self.scheduler, self.recorder, self.env.now
+        finished = scheduler.finish(self._leap)
+        if self._batch is not None:
+            self._done += self._leap
+            if scheduler.batch_changed:
+                self._close()
+        elif scheduler.chunks:
+            self._first_tokens()
+        if self._held_up:
+            self._release_held_up()
+        for sequence in finished:
+            request = sequence.index
+            recorder.status[request] = COMPLETED
+            recorder.finish_s[request] = now
+            recorder.stretch(request, sequence.first_row)
+        if self._aborted:
+            self._record_aborted()
+        self._leap = 0
+        self._begin()
+
+    def _ring(self, delay_s: float) -> IterationsEnd:
+        """An event in *delay_s* that ends the iterations in progress."""
+        event = IterationsEnd(self.env, self._when_it_rings)
+        self.env.schedule(event, AFTER_ARRIVALS, delay_s)
+        return event
+
+    def _cut(self) -> None:
+        """End the leap with the iteration in progress."""
+        batch, now, last = self._batch, self.env.now, self._done + self._leap
+        count, reached_s = batch.reaches(now - batch.start_s, last, self._planned_s)
+        if count <= self._done:  # somebody came at the very instant at which this leap began
+            count, reached_s = self._done + 1, batch.elapsed_s(self._done + 1)
+        if count < last:
+            self._end.callbacks = []  # the old end rings unheard
+            self._leap, self._planned_s = count - self._done, reached_s
+            self._end = self._ring(batch.start_s + reached_s - now)
+
+    # -- batches -----------------------------------------------------------------------------------
+
+    def _open(self) -> None:
+        """Start a composition: these sequences decode until one comes, ends or is held up."""
+        if self._batch is not None:
+            self._close()
+        scheduler = self.scheduler
+        scheduler.batch_changed = False
+        self._done = 0
+        self._decodes = scheduler.decoding
+        self._context_tokens = scheduler.context_tokens
+        self._blocks_first = scheduler.num_blocks - scheduler.free_blocks
+        self._held_by = scheduler.held_by
+        self._batch = self.step_time.composition(
+            self.env.now, scheduler.decoding, scheduler.context_tokens
+        )
+
+    def _close(self) -> None:
+        """Write the row of the composition that ends now."""
+        recorder, scheduler = self.recorder, self.scheduler
+        recorder.steps += pack_step(
+            self._batch.start_s,
+            self.env.now,
+            0.0,
+            self._done,
+            self._decodes,
+            self._context_tokens,
+            0,
+            0,
+            self._blocks_first,
+            scheduler.blocks_in_use,
+            scheduler.num_waiting,
+            self._held_by,
+        )
+        recorder.num_rows += 1
+        self._batch = None
+
+    def _mixed_step(self) -> float:
+        """Write the row of a step with prefill in it (or a held-up decode); returns its duration."""
+        scheduler, recorder, now = self.scheduler, self.recorder, self.env.now
+        if self._batch is not None:
+            self._close()
+        tokens, pairs, sampled = 0, 0.0, scheduler.decoding
+        for sequence, new, cached in scheduler.chunks:
+            tokens += new
+            pairs += new * (cached + 0.5 * new)
+            if sequence.computed == sequence.prompt_tokens + sequence.generated:
+                sampled += 1
+            if not cached and not recorder.preemptions[sequence.index]:
+                recorder.first_scheduled_s[sequence.index] = now
+        duration_s = self.step_time.mixed_s(
+            scheduler.decoding, scheduler.context_tokens, scheduler.chunks, sampled
+        )
+        blocks = scheduler.num_blocks - scheduler.free_blocks
+        recorder.steps += pack_step(
+            now,
+            now + duration_s,
+            pairs,
+            1,
+            scheduler.decoding,
+            scheduler.context_tokens,
+            tokens,
+            len(scheduler.chunks),
+            blocks,
+            blocks,
+            scheduler.num_waiting,
+            scheduler.held_by,
+        )
+        recorder.num_rows += 1
+        return duration_s
+
+    def _first_tokens(self) -> None:
+        """Sequences whose prefill is complete have a token: their first, or the one after a gap."""
+        recorder, now = self.recorder, self.env.now
+        for sequence, _, _ in self.scheduler.chunks:
+            if sequence.state == PREFILL or recorder.status[sequence.index] != UNFINISHED:
+                continue
+            if sequence.gap_since_s >= 0.0:
+                recorder.gap(sequence.index, now - sequence.gap_since_s)
+                sequence.gap_since_s = -1.0
+            else:
+                recorder.first_token_s[sequence.index] = now
+            sequence.first_row = recorder.num_rows
+
+    # -- rare: who loses a step --------------------------------------------------------------------
+
+    def _hold_up(self) -> None:
+        """Preempted and skipped sequences got their last token now."""
+        if self._batch is not None:
+            self._close()
+        recorder, now = self.recorder, self.env.now
+        for sequence in self.scheduler.preempted:
+            recorder.preemptions[sequence.index] += 1
+            if sequence.generated:
+                self._pause(sequence, now)
+            self._held_up.pop(sequence, None)
+        for sequence in self.scheduler.skipped:
+            self._pause(sequence, now)
+            self._held_up[sequence] = None
+
+    def _pause(self, sequence: Sequence, now: float) -> None:
+        if sequence.gap_since_s < 0.0:
+            self.recorder.stretch(sequence.index, sequence.first_row)
+            sequence.gap_since_s = now
+
+    def _release_held_up(self) -> None:
+        """Those that decoded in the step just ended are held up no longer."""
+        recorder, now = self.recorder, self.env.now
+        skipped = set(self.scheduler.skipped)
+        for sequence in [s for s in self._held_up if s not in skipped]:
+            del self._held_up[sequence]
+            if recorder.status[sequence.index] == UNFINISHED:
+                recorder.gap(sequence.index, now - sequence.gap_since_s)
+                sequence.gap_since_s = -1.0
+                sequence.first_row = recorder.num_rows
+
+    def _record_aborted(self) -> None:
+        for sequence in self._aborted:
+            self.recorder.got_tokens[sequence.index] = sequence.generated
+            self.recorder.abandoned_tokens += sequence.computed
+        self._aborted = []

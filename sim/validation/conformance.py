@@ -1,0 +1,204 @@
+"""Our scheduler against schedules recorded from a real engine, step by step.
+
+The same `Scheduler` that simulates is driven on a step clock: requests join before a step's
+schedule, aborts come after it and before its outputs. The format of a recording is one JSON object
+a line: config, requests, aborts by step, and a trace with one row a step: step number, tokens by
+request, preempted, finished or aborted, free blocks, cached tokens of first-time requests.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from sim.faults import InputFault
+from sim.serving.scheduler import Scheduler
+from sim.serving.sequence import Sequence
+
+_CONFIG = {
+    "usable_blocks",
+    "block_size",
+    "max_num_batched_tokens",
+    "max_num_seqs",
+    "scheduler_reserve_full_isl",
+    "enable_prefix_caching",
+    "long_prefill_token_threshold",
+    "policy",
+}
+_ROW_FIELDS = ("step", "tokens", "preempted", "finished", "free_blocks", "cached_tokens")
+
+
+@dataclass(frozen=True, slots=True)
+class Mismatch:
+    """The first step of a case at which our scheduler did something else."""
+
+    case: int | str
+    step: int
+    expected: dict[str, Any]
+    got: dict[str, Any]
+
+
+@dataclass(slots=True)
+class Conformance:
+    """How many recorded cases our scheduler repeats exactly, and where it first differs."""
+
+    cases: int = 0
+    matched: int = 0
+    steps: int = 0
+    mismatches: list[Mismatch] = field(default_factory=list)
+    unsupported: dict[str, int] = field(default_factory=dict)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The document of ``kneesim conformance --json``."""
+        return {
+            "cases": self.cases,
+            "matched": self.matched,
+            "steps": self.steps,
+            "mismatches": [
+                {"case": m.case, "step": m.step, "expected": m.expected, "got": m.got} for m in self.mismatches
+            ],
+            "not_yet_supported": self.unsupported,
+        }
+
+    def text(self) -> str:
+        """The same for a person."""
+        left_out = sum(self.unsupported.values())
+        lines = [
+            f"{self.matched} of {self.cases} recorded cases match in every step"
+            f" ({self.steps} steps compared), {len(self.mismatches)} differ, {left_out} not yet supported"
+        ]
+        lines += [f"  not yet supported: {n} cases with {why}" for why, n in self.unsupported.items()]
+        for m in self.mismatches:
+            lines.append(f"  case {m.case} differs first at step {m.step}:")
+            lines += [
+                f"    {key}: the engine {m.expected[key]}, ours {m.got[key]}"
+                for key in m.expected
+                if m.expected[key] != m.got[key]
+            ]
+        return "\n".join(lines)
+
+
+def check(path: str | Path) -> Conformance:
+    """Drive our scheduler through every supported case of the recording *path* (.jsonl or .jsonl.gz).
+
+    Raises InputFault with file and line where the recording cannot be read.
+    """
+    report = Conformance()
+    for place, case in _cases(Path(path)):
+        report.cases += 1
+        why = _unsupported(case["config"])
+        if why:
+            report.unsupported[why] = report.unsupported.get(why, 0) + 1
+            continue
+        try:
+            steps, mismatch = compare(case)
+        except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+            raise InputFault(f"{place}: not a recorded case ({type(error).__name__}: {error})") from None
+        report.steps += steps
+        if mismatch is None:
+            report.matched += 1
+        else:
+            report.mismatches.append(mismatch)
+    return report
+
+
+def compare(case: dict[str, Any]) -> tuple[int, Mismatch | None]:
+    """Steps compared of one recorded *case*, and its first mismatch (None where all steps agree)."""
+    rows = drive(case, len(case["trace"]))
+    for number, (recorded, got) in enumerate(zip(case["trace"], rows, strict=False), 1):
+        expected = _normal(recorded)
+        # Recorders differ in whether an aborted request counts as finished; its blocks tell either way.
+        aborted = case.get("aborts", {}).get(str(recorded[0]), ())
+        expected["finished"] = [name for name in expected["finished"] if name not in aborted]
+        if expected != got:
+            return number, Mismatch(case["case"], recorded[0], expected, got)
+    return len(case["trace"]), None
+
+
+def drive(case: dict[str, Any], steps: int) -> Iterator[dict[str, Any]]:
+    """What our scheduler does in the first *steps* steps of *case*, one row a step."""
+    config = case["config"]
+    scheduler = Scheduler(
+        num_blocks=config["usable_blocks"],
+        block_size=config["block_size"],
+        max_num_seqs=config["max_num_seqs"],
+        max_num_batched_tokens=config["max_num_batched_tokens"],
+        long_prefill_token_threshold=config["long_prefill_token_threshold"],
+        reserve_full_isl=config["scheduler_reserve_full_isl"],
+    )
+    requests = sorted(case["requests"], key=lambda r: (r["arrival_step"], r["order"]))
+    sequences = {
+        r["id"]: Sequence(index, r["prompt_tokens"], r["max_tokens"]) for index, r in enumerate(requests)
+    }
+    names = {sequence.index: name for name, sequence in sequences.items()}
+    joined: set[str] = set()
+    for step in range(1, steps + 1):
+        for request in requests:
+            if request["arrival_step"] == step:
+                joined.add(request["id"])
+                scheduler.add(sequences[request["id"]])
+        scheduler.schedule()
+        tokens = {names[s.index]: n for s, n in scheduler.scheduled_tokens().items()}
+        preempted = sorted(names[s.index] for s in scheduler.preempted)
+        for name in case.get("aborts", {}).get(str(step), ()):
+            if name in joined:
+                scheduler.abort(sequences[name])
+        ended = sorted(names[s.index] for s in scheduler.finish())
+        yield {
+            "step": step,
+            "tokens": dict(sorted(tokens.items())),
+            "preempted": preempted,
+            "finished": ended,
+            "free_blocks": scheduler.free_blocks,
+            "cached_tokens": {},
+        }
+
+
+def _normal(row: list[Any]) -> dict[str, Any]:
+    step, tokens, preempted, finished, free_blocks, cached = row
+    values = (step, dict(sorted(tokens.items())), sorted(preempted), sorted(finished), free_blocks, cached)
+    return dict(zip(_ROW_FIELDS, values, strict=True))
+
+
+def _unsupported(config: dict[str, Any]) -> str | None:
+    """Why this version does not run a case with *config*; None where it does."""
+    reasons = []
+    if config["policy"] != "fcfs":
+        reasons.append(f"policy {config['policy']}")
+    if config["enable_prefix_caching"]:
+        reasons.append("prefix caching")
+    return " and ".join(reasons) or None
+
+
+def _cases(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    opener = gzip.open if path.suffix == ".gz" else open
+    try:
+        with opener(path, "rt", encoding="utf-8") as lines:
+            for number, line in enumerate(lines, 1):
+                if line.strip():
+                    yield f"{path}:{number}", _case(f"{path}:{number}", line)
+    except FileNotFoundError:
+        raise InputFault(f"{path}: no such recording") from None
+    except (OSError, EOFError, UnicodeDecodeError) as error:
+        raise InputFault(f"{path}: cannot be read as a recording ({error})") from None
+
+
+def _case(place: str, line: str) -> dict[str, Any]:
+    try:
+        case = json.loads(line)
+    except ValueError as error:
+        raise InputFault(f"{place}: must be one JSON object a line ({error})") from None
+    missing = [key for key in ("case", "config", "requests", "trace") if key not in case]
+    if missing:
+        raise InputFault(f"{place}: a recorded case needs {', '.join(missing)}")
+    unknown = sorted(set(case["config"]) - _CONFIG)
+    lacking = sorted(_CONFIG - set(case["config"]))
+    if unknown or lacking:
+        what = [f"has unknown settings {', '.join(unknown)}"] if unknown else []
+        what += [f"lacks {', '.join(lacking)}"] if lacking else []
+        raise InputFault(f"{place}: config {' and '.join(what)}; known: {', '.join(sorted(_CONFIG))}")
+    return case

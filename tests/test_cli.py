@@ -1,0 +1,239 @@
+"""The command line: what it prints where, and its exit status."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from analytic import FakeScenario, queueing
+
+import sim.results
+import sim.scenario
+import sim.simulation
+from sim.cli.main import main
+from sim.faults import InputFault
+
+ROOT = Path(__file__).parents[1]
+Called = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def kneesim(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Called:
+    """Call the command line in this process; answers (status, stdout, stderr)."""
+
+    def call(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["kneesim", *arguments])
+        with pytest.raises(SystemExit) as end:
+            main()
+        out, err = capsys.readouterr()
+        return int(end.value.code or 0), out, err
+
+    return call
+
+
+@pytest.fixture
+def analytic(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, list[str]]]:
+    """Replace loading and simulating by formulas; answers what `load` was asked for."""
+    asked: list[tuple[str, list[str]]] = []
+
+    def load(source: str, changes: list[str]) -> FakeScenario:
+        asked.append((source, list(changes)))
+        return FakeScenario()
+
+    monkeypatch.setattr(sim.scenario, "load", load)
+    monkeypatch.setattr(sim.simulation, "simulate", lambda scenario, max_leap=None: scenario)
+    monkeypatch.setattr(sim.results, "Result", queueing(service_s=0.08, tpot_s=0.018))
+    return asked
+
+
+def shell(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "sim", *arguments],
+        cwd=ROOT,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_knee_prints_the_answer_first(kneesim: Called, analytic: Any) -> None:
+    """The first line on stdout is the answer in one sentence; nothing is on stderr when piped."""
+    status, out, err = kneesim("knee", "chat")
+    assert status == 0
+    assert out.startswith("Serves 7.28 requests/s within TTFT p99")
+    assert err == ""
+
+
+def test_json_is_one_document(kneesim: Called, analytic: Any) -> None:
+    """With --json stdout parses as a whole, for knee and for run."""
+    for command in ("knee", "run"):
+        status, out, _ = kneesim(command, "chat", "--json")
+        assert status == 0
+        assert isinstance(json.loads(out), dict)
+        assert out.endswith("}\n")
+
+
+def test_changes_and_seed_reach_the_scenario(kneesim: Called, analytic: list[Any]) -> None:
+    """key=value arguments are handed on in order, before or after options; --seed is run.seed."""
+    kneesim("run", "chat", "load.rate_per_s=6", "--seed", "3", "engine.max_num_seqs=128")
+    assert analytic == [("chat", ["load.rate_per_s=6", "engine.max_num_seqs=128", "run.seed=3"])]
+
+
+def test_out_writes_the_knees_files(
+    kneesim: Called, analytic: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """--out DIR holds figure, answer, report and points; what was written is said on stderr."""
+    from test_figures import LEDGER
+
+    monkeypatch.setattr(sim.simulation, "ledger_of", lambda scenario: Ledger(LEDGER))
+    status, out, err = kneesim("knee", "chat", "--json", "--out", str(tmp_path / "an answer"))
+    names = {"knee.png", "knee.svg", "knee.json", "knee.md", "points.csv"}
+    assert status == 0
+    assert {path.name for path in (tmp_path / "an answer").iterdir()} == names
+    assert all(name in err for name in names)
+    assert json.loads(out) == json.loads((tmp_path / "an answer" / "knee.json").read_text(encoding="utf-8"))
+
+
+class Ledger:
+    def __init__(self, values: dict[str, Any]) -> None:
+        self.values = values
+
+    def as_dict(self) -> dict[str, Any]:
+        return self.values
+
+
+def test_faults_are_sentences_on_stderr(kneesim: Called, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every fault of an input is a line on stderr, status 2, no traceback, nothing on stdout."""
+
+    def load(source: str, changes: list[str]) -> FakeScenario:
+        raise InputFault(
+            ["chat.yaml:3: engine.max_seqs is unknown", "chat.yaml:9: slo.ttft_p99_s must be > 0"]
+        )
+
+    monkeypatch.setattr(sim.scenario, "load", load)
+    assert kneesim("run", "chat.yaml") == (
+        2,
+        "",
+        "chat.yaml:3: engine.max_seqs is unknown\nchat.yaml:9: slo.ttft_p99_s must be > 0\n",
+    )
+
+
+def test_our_own_faults_have_status_1(kneesim: Called, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fault in the program shows its traceback and asks for a report; it is never the user's."""
+    monkeypatch.setattr(sim.scenario, "load", lambda *_: 1 / 0)
+    status, out, err = kneesim("run", "chat")
+    assert (status, out) == (1, "")
+    assert "ZeroDivisionError" in err
+    assert "please report it" in err
+
+
+def test_an_interrupt_ends_quietly(kneesim: Called, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C ends with status 130 and without a traceback."""
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sim.scenario, "load", interrupted)
+    status, _, err = kneesim("run", "chat")
+    assert status == 130
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("list", "gpus"), "kind gpus is unknown"),
+        (("list", "hardwar"), "did you mean hardware?"),
+        (("show", "model", "lama-3-8b"), "did you mean llama-3-8b?"),
+        (("show", "engine", "vlm-v1"), "preset vlm-v1 is unknown"),
+        (("frobnicate",), "No such command"),
+        (("run",), "Missing argument"),
+        (("run", "chat", "--max-leap", "0"), "--max-leap"),
+        (("conformance", "nowhere.jsonl"), "nowhere.jsonl"),
+    ],
+)
+def test_wrong_words_are_named(kneesim: Called, arguments: tuple[str, ...], sentence: str) -> None:
+    """Unknown names, commands and options: status 2, a sentence on stderr, nothing on stdout."""
+    status, out, err = kneesim(*arguments)
+    assert (status, out) == (2, "")
+    assert sentence in err
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize("kind", ["hardware", "models", "workloads", "engines", "scenarios"])
+def test_what_is_listed_can_be_shown(kneesim: Called, kind: str) -> None:
+    """`list` prints names, one a line, also as JSON; `show` knows each, by the singular too."""
+    status, out, _ = kneesim("list", kind)
+    names = out.split()
+    assert status == 0
+    assert names == json.loads(kneesim("list", kind, "--json")[1])
+    assert names == sorted(names)
+    for name in names[:2]:
+        assert kneesim("show", kind, name)[0] == 0
+        assert kneesim("show", kind.removesuffix("s"), name)[0] == 0
+
+
+def test_schema_is_json(kneesim: Called) -> None:
+    """`schema` prints a JSON schema that has the scenario's sections."""
+    status, out, _ = kneesim("schema")
+    assert status == 0
+    assert {"hardware", "model", "engine", "workload", "load", "slo", "run"} <= set(
+        json.loads(out)["properties"]
+    )
+
+
+def test_memory_prints_the_ledger(kneesim: Called, analytic: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The ledger as text ends in its verdict; as JSON it has the contract's keys."""
+    from test_figures import LEDGER
+
+    monkeypatch.setattr(sim.simulation, "ledger_of", lambda scenario: Ledger(LEDGER))
+    assert kneesim("memory", "chat")[1].endswith("fits\n")
+    assert json.loads(kneesim("memory", "chat", "--json")[1]) == LEDGER
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "cp1252"])
+def test_a_poor_terminal_gets_ascii(encoding: str, analytic: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where stdout cannot encode a sign, the whole answer comes in ASCII instead of half of it."""
+    stdout = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
+    monkeypatch.setattr(sys, "stdout", stdout)
+    monkeypatch.setattr(sys, "argv", ["kneesim", "knee", "chat"])
+    with pytest.raises(SystemExit) as end:
+        main()
+    stdout.flush()
+    printed = stdout.buffer.getvalue()  # type: ignore[attr-defined]
+    assert end.value.code == 0
+    assert printed.isascii()
+    assert b"TTFT p99 <= 1 s" in printed
+    assert b"arrivals poisson" in printed
+
+
+def test_a_closed_pipe_is_no_fault() -> None:
+    """`kneesim schema | head -c 1` says nothing on stderr."""
+    command = f'"{sys.executable}" -m sim schema | head -c 1 > {os.devnull}'
+    ended = subprocess.run(["bash", "-c", command], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert ended.stderr == ""
+
+
+def test_python_m_sim_is_kneesim() -> None:
+    """`python -m sim --version` answers as kneesim does."""
+    ended = shell("--version")
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert ended.stdout.startswith("kneesim ")
+
+
+def test_starting_imports_nothing_heavy() -> None:
+    """The command line starts without numpy, pandas, matplotlib, scipy, simpy or rich."""
+    script = "import sys, sim.cli.main; print(*sorted({name.partition('.')[0] for name in sys.modules}))"
+    ended = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    heavy = {"numpy", "pandas", "matplotlib", "scipy", "pyarrow", "simpy", "rich", "yaml"}
+    assert heavy.isdisjoint(ended.stdout.split())

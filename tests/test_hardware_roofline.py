@@ -1,0 +1,91 @@
+"""The laws every operation's time obeys, and hand values."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sim.hardware import AllReduce, DecodeAttention, Elementwise, Gemm, PrefillAttention, Roofline
+
+work = st.floats(min_value=1.0, max_value=1e18)
+exponents = st.floats(min_value=0.5, max_value=5.0)
+
+
+@given(flops=work, moved=work, more=st.floats(min_value=1.0, max_value=1e3), exponent=exponents)
+def test_more_work_never_takes_less_time(flops: float, moved: float, more: float, exponent: float) -> None:
+    """The roofline is monotone in flops and in bytes (to the last bits of a power)."""
+    roof = Roofline(1e15, 3e12, exponent, 4e-6)
+    base = roof.seconds(flops, moved) * (1 - 1e-12)
+    assert roof.seconds(flops * more, moved) >= base
+    assert roof.seconds(flops, moved * more) >= base
+
+
+@given(flops=work, moved=work, exponent=exponents)
+def test_no_operation_beats_either_limit(flops: float, moved: float, exponent: float) -> None:
+    """The time is at least the larger of compute and memory time, and at most their sum for p >= 1."""
+    compute_s, memory_s = flops / 1e15, moved / 3e12
+    seconds = Roofline(1e15, 3e12, exponent, 4e-6).seconds(flops, moved) - 4e-6
+    slack = 1e-9 * seconds + 1e-18
+    assert seconds >= max(compute_s, memory_s) - slack
+    if exponent >= 1:
+        assert seconds <= compute_s + memory_s + slack
+
+
+def test_a_large_exponent_is_the_hard_roofline() -> None:
+    """p = 20 is max(flops / F, bytes / B) + overhead but for 1e-7: 2e12 / 1e15 = 2 ms, 3e9 / 3e12 = 1 ms."""
+    assert Roofline(1e15, 3e12, 20, 1e-6).seconds(2e12, 3e9) == pytest.approx(2.001e-3, rel=1e-6)
+
+
+def test_arrays_and_numbers_agree() -> None:
+    """One expression serves both, so a compiled table is the model itself."""
+    tokens = np.arange(1, 300.0)
+    gemm = Gemm(Roofline(8e14, 3e12, 2.6, 4e-6), 2.0, 2.0)
+    prefill = PrefillAttention(6e14, 3e-10, 0.7, 1.2e-5)
+    decode = DecodeAttention(3e12, 2e-8, 1.0, 1.2e-5)
+    operations = [
+        lambda t: gemm.seconds(t, 6144, 4096),
+        lambda t: prefill.seconds(prefill.flops(32, 128, t, 64), 32 * t),
+        lambda t: decode.seconds(decode.load_s(4096.0 * t, 8 * t)),
+        AllReduce(4e-6, 2e11, 0.6).seconds,
+        Elementwise(2.8e12, 2.5e-6).seconds,
+    ]
+    for seconds in operations:
+        np.testing.assert_allclose(seconds(tokens), [seconds(float(t)) for t in tokens], rtol=1e-13)
+
+
+def test_a_linear_layer_counts_its_flops_and_bytes() -> None:
+    """m = 2, n = 3, k = 5: 60 flops; bf16 weights 30 B, activations 20 B in, 12 B out; fp8 15 + 40 + 12."""
+    bytes_alone = Roofline(1e30, 1.0, 20, 0.0)
+    assert Gemm(bytes_alone, 2.0, 2.0).seconds(2.0, 3, 5) == pytest.approx(62)
+    assert Gemm(bytes_alone, 1.0, 4.0).seconds(2.0, 3, 5) == pytest.approx(67)
+    assert Gemm(Roofline(1.0, 1e30, 20, 0.0), 2.0, 2.0).seconds(2.0, 3, 5) == pytest.approx(60)
+
+
+@given(
+    chunks=st.lists(st.integers(min_value=1, max_value=4096), min_size=2, max_size=6),
+    cached=st.integers(min_value=0, max_value=10_000),
+)
+def test_chunking_a_prompt_does_not_change_its_attention_flops(chunks: list[int], cached: int) -> None:
+    """With causal weight 1/2 the pairs of tokens add up: c k + c^2 / 2 telescopes to the whole prompt's."""
+    kernel = PrefillAttention(6e14, 3e-10, 0.7, 1.2e-5)
+    before = cached + np.cumsum([0, *chunks[:-1]])
+    parts = sum(kernel.flops(32, 128, float(c), float(k)) for c, k in zip(chunks, before, strict=True))
+    assert parts == pytest.approx(kernel.flops(32, 128, float(sum(chunks)), float(cached)))
+
+
+@given(load=st.lists(st.floats(min_value=0, max_value=1e12), min_size=2, max_size=5))
+def test_decode_load_adds_up_over_sequences(load: list[float]) -> None:
+    """y is one number for a batch, which lets decode steps be integrated over a growing context."""
+    kernel = DecodeAttention(3e12, 2e-8, 0.98, 1.2e-5)
+    alone = sum(kernel.load_s(kv_bytes, 8.0) for kv_bytes in load)
+    assert alone == pytest.approx(kernel.load_s(sum(load), 8.0 * len(load)))
+
+
+def test_small_messages_and_short_contexts_cost_the_floor() -> None:
+    """Nothing to move still takes the latency of the call."""
+    assert AllReduce(4e-6, 2e11, 0.6).seconds(0.0) == pytest.approx(4e-6)
+    assert DecodeAttention(3e12, 2e-8, 0.98, 1.2e-5).seconds(0.0) == pytest.approx(1.2e-5)
+    assert PrefillAttention(6e14, 3e-10, 0.7, 1.1e-5).seconds(0.0, 0.0) == pytest.approx(1.1e-5)
+    assert Elementwise(2.8e12, 2.5e-6).seconds(2.8e6) == pytest.approx(3.5e-6)
