@@ -121,7 +121,7 @@ def test_the_caption_says_what_it_rests_on(knee: Knee) -> None:
         "vllm-v1@0.32",
         "prefix caching off",
         "azure-2023-conv, arrivals poisson",
-        "2,000 requests at each load, seed 1",
+        "2,000 requests at each load, seed 1, first 10 % left out",
     )
     assert [phrase for phrase in phrases if phrase not in words] == []
 
@@ -131,6 +131,20 @@ def test_a_queue_that_never_grew_is_no_claim() -> None:
     knee = find_knee(FakeScenario(), simulate=queueing(1e12))
     assert headline(knee).startswith("Serves at least ")
     assert headline(knee).endswith("nothing gave way")
+
+
+def test_warm_up_may_be_a_time() -> None:
+    """A warm-up of 30 seconds is said in seconds."""
+    run = {"requests": 2000, "seed": 1, "warmup": {"seconds": 30.0}}
+    assert assumptions(replace(FakeScenario(), run=run), 2000)["run"].endswith("first 30 s left out")
+
+
+def test_a_traces_answer_says_how_much_faster() -> None:
+    """Where a trace's own times are replayed the headline has the multiplier beside the rate."""
+    trace = FakeScenario(load={"mode": "trace"}, slo={"ttft_p99_s": 0.3})
+    knee = find_knee(trace, simulate=queueing(trace_rate_per_s=2.0))
+    assert f"requests/s (the trace {knee.time_scale:.3g} times as fast) within" in headline(knee)
+    assert "the trace replayed faster or slower" in knee_figure(knee).axes[-1].get_xlabel()
 
 
 def test_a_part_of_a_kernel_has_its_own_origin() -> None:
@@ -153,7 +167,7 @@ def test_collectives_count_only_where_gpus_share_a_model() -> None:
     two = FakeScenario().replace({"engine.tensor_parallel_size": 2})
     assert coefficient_kinds(FakeScenario()) == {"measured": ["gemm"]}
     assert coefficient_kinds(two)["estimated"] == ["all_reduce"]
-    assert "2 x a100" in assumptions(two)["hardware"]
+    assert "2 x a100" in assumptions(two, 2000)["hardware"]
 
 
 @pytest.mark.parametrize(

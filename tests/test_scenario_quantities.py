@@ -17,7 +17,8 @@ from sim.scenario.quantities import UNITS, RefusedError, got, measure, whole
     [
         ("80GB", "bytes", 80e9), ("80GiB", "bytes", 80 * 2**30), ("1.5 TiB", "bytes", 1.5 * 2**40),
         ("1KB", "bytes", 1000), ("1KiB", "bytes", 1024), ("7 B", "bytes", 7), (12, "bytes", 12),
-        ("250ms", "seconds", 0.25), ("126us", "seconds", 126e-6), ("12.5min", "seconds", 750), ("2h", "seconds", 7200),
+        ("250ms", "seconds", 0.25), ("126us", "seconds", 126e-6), ("12.5min", "seconds", 750),
+        ("2h", "seconds", 7200),
         ("25.6k", "number", 25600), ("5 k", "number", 5000), ("4Ki", "number", 4096), ("1e3", "number", 1000),
         ("4/s", "per second", 4), ("4 /s", "per second", 4), (".5", "per second", 0.5),
         ("92%", "share", 0.92), (0.92, "share", 0.92), ("2039GB/s", "bytes per second", 2039e9),
@@ -46,12 +47,15 @@ def test_thousandths_in_k_are_whole(thousandths: int) -> None:
     ("text", "dimension", "hint"),
     [
         ("5K", "number", "write k for 1000 or Ki for 1024"), ("5 K", "bytes", "K is ambiguous"),
-        ("12:30", "seconds", "write seconds"), ("1:30:00", "seconds", "base 60"), ("017", "number", "octal"),
-        ("1_000", "number", "underscores"), ("1,000", "number", "commas"), ("0,5", "seconds", "decimal point"),
+        ("12:30", "seconds", "write seconds"), ("1:30:00", "seconds", "base 60"),
+        ("017", "number", "octal"),
+        ("1_000", "number", "underscores"), ("1,000", "number", "commas"),
+        ("0,5", "seconds", "decimal point"),
         ("NaN", "seconds", "finite"), ("inf", "seconds", "finite"), (".inf", "bytes", "finite"),
         (math.inf, "seconds", "finite"), (10**400, "number", "finite"), ("1e999", "number", "finite"),
         ("80G", "bytes", "did you mean GB or GiB?"), ("80gb", "bytes", "did you mean GB?"),
-        ("250MS", "seconds", "did you mean ms?"), ("3ms", "bytes", "possible: B, KB"), ("4GB", "number", "k, Ki"),
+        ("250MS", "seconds", "did you mean ms?"), ("3ms", "bytes", "possible: B, KB"),
+        ("4GB", "number", "k, Ki"),
         ("1e999GB", "bytes", "finite"), ("5m", "seconds", "did you mean ms or min?"),
     ],
 )  # fmt: skip
@@ -71,6 +75,8 @@ def test_what_is_no_quantity_is_refused(value: Any) -> None:
 
 def test_values_are_shown_short_and_on_one_line() -> None:
     """However long and odd they are."""
-    shown = [got(value) for value in ("a\nb" * 100, "x" * 1000, {"a": 1}, list(range(99)), None, True, 10**300)]
+    shown = [
+        got(value) for value in ("a\nb" * 100, "x" * 1000, {"a": 1}, list(range(99)), None, True, 10**300)
+    ]
     assert all(len(text) <= 150 and "\n" not in text for text in shown)
     assert shown[2:6] == ["a mapping", "a list of 99", "null", "true"]

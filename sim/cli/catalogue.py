@@ -28,16 +28,13 @@ def text_of(kind: str, name: str) -> str:
 
 
 def _engine_text(name: str) -> str:
-    from sim.report.text import table
+    """The preset's full name, then each engine key with its default and its meaning."""
     from sim.scenario import find_preset
     from sim.scenario.schema import SCENARIO_KEYS
 
-    cells = [
-        [key.path, key.kind, _default(key.default, key.otherwise), key.meaning]
-        for key in SCENARIO_KEYS
-        if key.path.startswith("engine.")
-    ]
-    return "\n".join([find_preset(name), "", *table(["key", "value", "default", "meaning"], cells)])
+    keys = [key for key in SCENARIO_KEYS if key.path.startswith("engine.")]
+    lines = [f"{key.path}  [{_default(key.default, key.otherwise)}]\n    {key.meaning}" for key in keys]
+    return "\n".join([find_preset(name), *lines])
 
 
 def _default(default: object, otherwise: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -52,12 +52,22 @@ class Knee:
     def rate_per_s(self) -> float | None:
         return None if self.at is None else self.at.rate_per_s
 
+    @property
+    def requests(self) -> int:
+        """How many requests the run at the lowest load was offered."""
+        return int(self.points[0].summary["requests"]["offered"])
+
+    @property
+    def time_scale(self) -> float | None:
+        """How many times faster than recorded, where a trace's own times are replayed."""
+        return self.at.load if self.at and self.axis == "load.time_scale" else None
+
     def as_dict(self) -> dict[str, Any]:
         """What `kneesim knee --json` prints."""
         scaled = self.axis == "load.time_scale"
         knee: dict[str, Any] = {"rate_per_s": self.rate_per_s}
         if scaled:
-            knee["time_scale"] = self.at.load if self.at else None
+            knee["time_scale"] = self.time_scale
         answer: dict[str, Any] = {
             "knee": {**knee, "limits": self.limits, "breaking_limit": self.breaking_limit},
             "capacity_rate_per_s": self.capacity_rate_per_s,
@@ -216,12 +226,7 @@ def _nearest_miss(search: Search) -> dict[str, Any] | None:
 
 
 def _warnings(search: Search, at: Point | None) -> list[str]:
-    found = []
-    for limit in search.limits if at else ():
-        if limit.value_s(at.summary) is None:
-            found.append(f"{limit} is not evaluated: {limit.why_undefined(at.summary)}")
-        elif (beyond := limit.beyond(at.summary)) is not None and beyond < FEWEST_BEYOND:
-            found.append(f"{limit.label} rests on {number(beyond)} requests beyond it; run more requests")
+    found = [] if at is None else [text for limit in search.limits for text in _doubts(limit, at.summary)]
     if search.capacity().bad is None:
         top = number(search.points[-1].rate_per_s)
         found.append(f"capacity and saturated throughput are unknown: no queue grew up to {top} requests/s")
@@ -229,3 +234,12 @@ def _warnings(search: Search, at: Point | None) -> list[str]:
         offered = at.summary["requests"]["offered"]
         found.append(f"at the knee {_turned_away(at)} of {offered:,} offered: latencies leave them out")
     return found
+
+
+def _doubts(limit: Limit, summary: Mapping[str, Any]) -> Iterator[str]:
+    """Why the limit's value at the knee says less than it seems to."""
+    beyond = limit.beyond(summary)
+    if limit.value_s(summary) is None:
+        yield f"{limit} is not evaluated: {limit.why_undefined(summary)}"
+    elif beyond is not None and beyond < FEWEST_BEYOND:
+        yield f"{limit.label} rests on {number(beyond)} requests beyond it; run more requests"

@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 KINDS = ("measured", "datasheet", "estimated")
 
 
-def assumptions(scenario: Scenario) -> dict[str, str]:
-    """One short phrase each for hardware, model, engine, workload and run."""
+def assumptions(scenario: Scenario, requests: int) -> dict[str, str]:
+    """One short phrase each for hardware, model, engine, workload and run of so many *requests*."""
     return {
         "hardware": _hardware(scenario),
         "model": _model(scenario),
         "engine": _engine(scenario.engine),
         "workload": _workload(scenario.workload, scenario.load),
-        "run": _run(scenario.run),
+        "run": _run(scenario.run, requests),
     }
 
 
@@ -34,12 +34,12 @@ def coefficient_kinds(scenario: Scenario) -> dict[str, list[str]]:
     used = _dtype(scenario, "weight_dtype")
     found: dict[str, list[str]] = {kind: [] for kind in KINDS}
     for path in sorted(provenance):
-        _, _, name = path.partition("kernels.")
+        section, _, name = path.partition(".")
         kernel, _, detail = name.partition(".")
         other_type = kernel == "gemm" and detail and detail != used and f"kernels.gemm.{used}" in provenance
-        if not name or other_type or (kernel == "all_reduce" and _gpus(scenario) == 1):
+        if section != "kernels" or other_type or (kernel == "all_reduce" and _gpus(scenario) == 1):
             continue
-        part = f"{kernel} {detail}" if detail and f"kernels.{kernel}" in provenance else kernel
+        part = f"{kernel} {detail}" if detail and f"kernels.{kernel}" in provenance else kernel or "all"
         kind = found.setdefault(provenance[path]["kind"], [])
         if part not in kind:
             kind.append(part)
@@ -90,6 +90,8 @@ def _workload(workload: Mapping[str, Any], load: Mapping[str, Any]) -> str:
     return f"{f'{name}, ' if name else ''}arrivals {arrivals}, lengths {shape}"
 
 
-def _run(run: Mapping[str, Any]) -> str:
-    size = f"{number(run['duration_s'])} s" if run.get("duration_s") else f"{run.get('requests'):,} requests"
-    return f"{size} at each load, seed {run.get('seed')}, warm-up {run.get('warmup')}"
+def _run(run: Mapping[str, Any], requests: int) -> str:
+    size = f"{number(run['duration_s'])} s" if run.get("duration_s") else f"{requests:,} requests"
+    warmup = run.get("warmup", 0)
+    left_out = f"{number(warmup['seconds'])} s" if isinstance(warmup, Mapping) else f"{100 * warmup:g} %"
+    return f"{size} at each load, seed {run.get('seed')}, first {left_out} left out"

@@ -332,7 +332,7 @@ def _right_edge(knee: Knee) -> float:
 
 
 def _caption(knee: Knee) -> list[str]:
-    held = assumptions(knee.scenario)
+    held = assumptions(knee.scenario, knee.requests)
     first = f"{held['model']} on {held['hardware']}. Engine: {held['engine']}."
     second = f"Workload: {held['workload']}; {held['run']}."
     return [first, second, *(f"Note: {warning}." for warning in knee.warnings)]

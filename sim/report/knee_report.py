@@ -107,7 +107,7 @@ def _numbers(knee: Knee) -> str:
 
 
 def _assumptions(knee: Knee) -> str:
-    lines = [f"- {name}: {words}" for name, words in assumptions(knee.scenario).items()]
+    lines = [f"- {name}: {words}" for name, words in assumptions(knee.scenario, knee.requests).items()]
     if estimated := coefficient_kinds(knee.scenario).get("estimated"):
         names = ", ".join(name.replace("_", " ") for name in estimated)
         lines.append(f"- **Part of this answer rests on estimated coefficients: {names}.**")

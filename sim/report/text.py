@@ -36,10 +36,12 @@ def headline(knee: Knee) -> str:
     if knee.rate_per_s is None:
         return f"No load meets {asked}: {knee.reason}"
     first = [limit.label for limit in limits if limit.name == knee.breaking_limit]
+    speed = f" (the trace {number(knee.time_scale)} times as fast)" if knee.time_scale is not None else ""
+    served = f"{number(knee.rate_per_s)} requests/s{speed} within {asked}"
     if not first and knee.first_unstable_rate_per_s is None:
-        return f"Serves at least {number(knee.rate_per_s)} requests/s within {asked}; nothing gave way"
+        return f"Serves at least {served}; nothing gave way"
     gives_way = first[0] if first else "the queue"
-    return f"Serves {number(knee.rate_per_s)} requests/s within {asked}; {gives_way} gives way first"
+    return f"Serves {served}; {gives_way} gives way first"
 
 
 def knee_text(knee: Knee) -> str:
@@ -96,7 +98,7 @@ def memory_text(ledger: Mapping[str, Any]) -> str:
         ("overhead", gibibytes(ledger["overhead_bytes"])),
         ("fragmentation", gibibytes(ledger.get("fragmentation_bytes"))),
         ("KV cache", gibibytes(ledger["kv_cache_bytes"])),
-        ("left to others", gibibytes(left)),
+        *([("left to others", gibibytes(left))] if ledger["fits"] else []),
         ("KV bytes a token", f"{ledger['kv_bytes_per_token']:,.0f} B"),
         ("blocks", f"{_whole(ledger['num_gpu_blocks'])} of {ledger['block_size']} tokens"),
         ("KV cache tokens", _whole(ledger["kv_cache_tokens"])),
@@ -213,7 +215,7 @@ def _is_numeric(cell: str) -> bool:
 
 
 def _held(knee: Knee) -> list[str]:
-    return aligned([(name, words) for name, words in assumptions(knee.scenario).items()])
+    return aligned([(name, words) for name, words in assumptions(knee.scenario, knee.requests).items()])
 
 
 def _goodput(summary: Mapping[str, Any]) -> str:

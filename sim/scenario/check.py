@@ -96,17 +96,15 @@ class _Check:
             return
         if key.default == {}:
             result[path[-1]] = self.mapping({}, inner, path)
-        elif key.default is not None and not self.replaced(value, path, key):
+        elif key.default is not None and not self.replaced(value, key):
             result[path[-1]] = copy.copy(key.default)
         elif key.required and certain:
             self.fault(path, f"is missing: {_first_sentence(key.meaning)}")
 
-    def replaced(self, value: dict[str, Any], path: KeyPath, key: Key) -> bool:
+    def replaced(self, value: dict[str, Any], key: Key) -> bool:
         """Whether another key of the same group is written, so that the default does not hold."""
-        return bool(key.one_of) and any(value.get(other.parts[-1]) is not None for other in self.rivals(key))
-
-    def rivals(self, key: Key) -> list[Key]:
-        return [other for other in TABLES[self.kind] if other.one_of == key.one_of and other is not key]
+        rivals = (other for other in TABLES[self.kind] if other.one_of == key.one_of and other is not key)
+        return bool(key.one_of) and any(value.get(rival.parts[-1]) is not None for rival in rivals)
 
     def exclusive(self, value: dict[str, Any], group: Group, path: KeyPath) -> None:
         """A fault for each pair of keys that exclude one another."""
@@ -122,14 +120,18 @@ class _Check:
         """Whether *key* belongs to what is written; None where the deciding key is at fault or absent."""
         if key is None or key.when is None:
             return True
-        path, values = key.when
-        decided = self.tree.get(tuple(path.split(".")))
+        decider, decided = self.decided(key.when[0])
+        return decided in key.when[1] if decided in decider.choices else None
+
+    def decided(self, path: str) -> tuple[Key, Any]:
+        """The key at *path*, on which others depend, and its value."""
         decider = next(other for other in TABLES[self.kind] if other.path == path)
-        return decided in values if decided in decider.choices else None
+        written = self.tree.get(decider.parts)
+        return decider, decider.default if written is None else written
 
     def misplaced(self, key: Key) -> str:
-        path, _ = key.when or ("", ())
-        decided = self.tree.get(tuple(path.split(".")))
+        path = key.when[0] if key.when else ""
+        _, decided = self.decided(path)
         same = [
             other.parts[-1]
             for other in TABLES[self.kind]

@@ -50,9 +50,7 @@ class Key:
     def requirement(self) -> str:
         """What a fault's sentence on one value says after `must be`."""
         kind = KINDS[self.kind]
-        one = (
-            " or ".join(filter(None, (", ".join(self.choices[:-1]), *self.choices[-1:]))) or kind.requirement
-        )
+        one = _either(self.choices) if self.choices else kind.requirement
         limits = ((">", self.above), (">=", self.minimum), ("<=", self.maximum), ("<", self.below))
         bounds = " and ".join(f"{sign} {limit:g}" for sign, limit in limits if limit is not None)
         return f"{one} {bounds}".rstrip() + (f", such as {kind.example}" if kind.example else "")
@@ -69,6 +67,10 @@ class Key:
                 share = self.kind == "share" and 1 < value <= 100
                 raise RefusedError(self.requirement, f"write {value / 100:g} or {value:g}%" if share else "")
         return value
+
+
+def _either(words: tuple[str, ...]) -> str:
+    return " or ".join(filter(None, (", ".join(words[:-1]), words[-1])))
 
 
 @dataclass(frozen=True)
@@ -113,12 +115,9 @@ def _choice(value: Any, key: Key) -> str:
     if not isinstance(value, str):
         raise RefusedError(key.requirement)
     if value not in key.choices:
-        raise RefusedError(key.requirement, did_you_mean(value, key.choices)[2:] if _near(value, key) else "")
+        near = did_you_mean(value, key.choices).removeprefix("; ")
+        raise RefusedError(key.requirement, near if near.startswith("did you mean") else "")
     return value
-
-
-def _near(value: str, key: Key) -> bool:
-    return "did you mean" in did_you_mean(value, key.choices)
 
 
 def _warmup(value: Any, key: Key) -> float | dict[str, float]:

@@ -16,7 +16,7 @@ def apply_overrides(tree: Tree, overrides: Sequence[str], faults: Faults) -> Tre
     """*tree* with each `key=value` laid over it, the later over the earlier; the value is YAML."""
     for override in overrides:
         key, equals, text = override.partition("=")
-        path = tuple(part.strip() for part in key.split("."))
+        path = key_path(key)
         if not equals or not all(path):
             faults.add(COMMAND_LINE, f"`{override}` must be key=value, such as engine.max_num_seqs=128")
             continue
@@ -25,6 +25,13 @@ def apply_overrides(tree: Tree, overrides: Sequence[str], faults: Faults) -> Tre
         except InputFault as fault:
             faults.include(fault, COMMAND_LINE)
     return tree
+
+
+def key_path(text: str) -> KeyPath:
+    """The path that *text* spells. Limits are the only keys with a point within (`slo.ttft_p99.9_s`)."""
+    section, point, limit = text.partition(".")
+    parts = [section, limit] if section.strip() == "slo" and point else text.split(".")
+    return tuple(part.strip() for part in parts)
 
 
 def _value(text: str, path: KeyPath, faults: Faults) -> Tree:

@@ -51,7 +51,7 @@ def json_schema(kind: str = "scenarios") -> dict[str, Any]:
 
 
 def _mapping(group: Group, patch: bool = False) -> dict[str, Any]:
-    """The schema of a mapping; as a *patch* of a named file, or with `null`, nothing in it is needed."""
+    """The schema of a mapping; as a *patch* of a named file nothing in it is needed."""
     result: dict[str, Any] = {"type": "object", "properties": {}, "additionalProperties": False}
     for name, inner in group.inside.items():
         schema = _entry(inner, patch)

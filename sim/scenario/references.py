@@ -72,8 +72,10 @@ def _patched_part(section: str, tree: Tree, folders: Folders, faults: Faults) ->
 
 def _estimated(patch: Tree) -> Tree:
     """*patch* with an origin for each number it sets: what the profile says of the number no longer holds."""
-    own = patch.get(("provenance",))
-    origins = dict(own) if isinstance(own, dict) else {}
+    own = patch.get(("provenance",)) or {}
+    if not isinstance(own, dict):
+        return patch
+    origins = dict(own)
     for path, value in leaves(patch.value):
         if isinstance(value, int | float | str) and path[0] not in ("provenance", "name", "aliases"):
             origins.setdefault(spell(path), {"kind": "estimated", "source": "set in the scenario"})

@@ -36,7 +36,9 @@ def file_rules(kind: str, value: Values, report: Report) -> None:
 
 def _provenance_rules(profile: Values, report: Report) -> None:
     """Every number has an origin: an entry of its own key, or of one around it."""
-    origins = report.tree.get(("provenance",)) or {}
+    origins = report.tree.get(("provenance",))
+    if not isinstance(origins, dict):
+        return
     for path, number in leaves({key: inner for key, inner in profile.items() if key != "provenance"}):
         covered = any(spell(path[:end]) in origins for end in range(1, len(path) + 1))
         if isinstance(number, int | float) and not covered:

@@ -13,7 +13,7 @@ from typing import Any
 from sim.faults import InputFault
 from sim.scenario.catalogue import Folders
 from sim.scenario.check import check
-from sim.scenario.overrides import lay_over
+from sim.scenario.overrides import key_path, lay_over
 from sim.scenario.presets import find_preset, preset_defaults
 from sim.scenario.references import Part, read_part
 from sim.scenario.rules import Report, scenario_rules
@@ -67,8 +67,8 @@ class Scenario:
         """
         place, tree = Place(source), self.draft.tree
         for path, value in changes.items():
-            tree = lay_over(tree, tuple(path.split(".")), from_python(value, place))
-        changed = {path.partition(".")[0] for path in changes}
+            tree = lay_over(tree, key_path(path), from_python(value, place))
+        changed = {key_path(path)[0] for path in changes}
         parts = {section: part for section, part in self.draft.parts.items() if section not in changed}
         return resolve(Draft(self.draft.name, tree, self.draft.folders, parts), Faults())
 
@@ -152,6 +152,8 @@ def _fill_engine(
             sources[f"engine.{key}"] = f"preset {preset}"
     names = [key.parts[1] for key in SCENARIO_KEYS if key.path.startswith("engine.")]
     sections["engine"] = {name: engine.get(name) for name in names}
+    for name in names:
+        sources.setdefault(f"engine.{name}", "default")
 
 
 def _fill_load_and_run(tree: Tree, sections: dict[str, Any], sources: dict[str, str]) -> None:

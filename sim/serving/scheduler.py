@@ -64,11 +64,12 @@ class Scheduler:
         self._prefilling: dict[Sequence, None] = {}  # running, prompt not yet computed, in order
         self._num_decode = 0
         self._origins = 0  # sum of the origins of decoding sequences
+        # Counters of the decoding sequences, none of which is touched while it decodes.
         self._opening = [0] * block_size  # iteration modulo block_size -> sequences that take a block
         self._finishing: list[tuple[int, int, Sequence]] = []  # heap; stale entries are dropped late
         self._serial = 0
-        self._in_step = 0  # 1 between `schedule` and `finish`
         self._aborting: list[Sequence] = []
+        self._disturbed = False  # somebody was preempted or skipped in the step
 
         self.chunks: list[tuple[Sequence, int, int]] = []
         self.decoding = 0
@@ -103,12 +104,6 @@ class Scheduler:
             and self._num_decode < self.max_num_batched_tokens
         )
 
-    def computed_tokens(self, sequence: Sequence) -> int:
-        """Tokens of *sequence* whose KV was computed (as of the last schedule)."""
-        if sequence.state == DECODE:
-            return sequence.origin + self.iteration + self._in_step
-        return sequence.computed
-
     def scheduled_tokens(self) -> dict[Sequence, int]:
         """The step's tokens by sequence, in running order. For people and tests: O(running)."""
         chunks = {sequence: new for sequence, new, _ in self.chunks}
@@ -121,36 +116,32 @@ class Scheduler:
     def schedule(self, max_leap: int = 1) -> bool:
         """Form the next batch; False (and an empty batch) when there is no work."""
         iteration = self.iteration + 1
-        self.chunks = []
-        if self.preempted:
-            self.preempted = []
-        if self.skipped:
-            self.skipped = []
+        decodes = self._num_decode
+        budget = self.max_num_batched_tokens - decodes
         threshold = self.long_prefill_token_threshold
         if threshold and len(self.running) + self.num_waiting <= 1:
             threshold = 0  # a lone request is never capped
-
-        budget = self._schedule_running(iteration, threshold)
-        self.decoding = decoding = self._num_decode - len(self.skipped)
-        self.context_tokens = self._num_decode * iteration + self._origins
-        if self.skipped:
-            self.context_tokens -= sum(s.origin + iteration for s in self.skipped)
-
+        self.chunks = []
         self.held_by = NOTHING
+        need = self._opening[iteration % self.block_size]
+        if self._prefilling or budget < 0 or need > self.free_blocks or self._disturbed:
+            budget = self._schedule_running(iteration, threshold)
+            decodes = self._num_decode - len(self.skipped)
+        else:
+            self.free_blocks -= need
+        self.decoding = decodes
+        self.context_tokens = decodes * iteration + self._origins
+        if self.skipped:
+            self.context_tokens -= sum(s.origin for s in self.skipped)
         if self.preempted:
             self.held_by = PREEMPTION
         elif self.num_waiting:
             self._admit(budget, threshold)
-        self._in_step = 1
-        if self.chunks or self._prefilling or self.preempted or self.skipped:
+        if self.chunks or self._prefilling or self._disturbed:
             self.leap = 1
-            return bool(decoding or self.chunks)
-        if not decoding:
-            self._in_step = 0
-            self.leap = 0
-            return False
-        self.leap = self._repeats(iteration, max_leap) if max_leap > 1 else 1
-        return True
+            return decodes > 0 or len(self.chunks) > 0
+        self.leap = self._repeats(iteration, max_leap) if decodes else 0
+        return decodes > 0
 
     def finish(self, iterations: int = 1) -> list[Sequence]:
         """End *iterations* repetitions of the batch: aborts first, then outputs.
@@ -158,32 +149,26 @@ class Scheduler:
         Returns the sequences that finished with their last token. Sequences whose prefill is
         complete have got a token and decode from now on.
         """
-        opened_from = self.iteration + 2  # the first iteration's blocks were taken by `schedule`
+        if iterations > 1:  # the first iteration's blocks were taken by `schedule`
+            self.free_blocks -= self._opened(self.iteration + 2, iterations - 1)
         self.iteration = iteration = self.iteration + iterations
-        self._in_step = 0
-        if iterations > 1:
-            self.free_blocks -= self._opened(opened_from, iterations - 1)
         self.blocks_in_use = self.num_blocks - self.free_blocks
         if self._aborting:
-            for sequence in self._aborting:
-                self._drop(sequence)
-            self._aborting = []
+            self._drop_aborted()
         finished = []
         for sequence, _, _ in self.chunks:
-            if sequence.state == PREFILL and (
-                sequence.computed == sequence.prompt_tokens + sequence.generated
-            ):
+            length = sequence.prompt_tokens + sequence.generated
+            if sequence.computed == length and sequence.state == PREFILL:
                 sequence.generated += 1
-                if sequence.generated >= sequence.output_tokens:
-                    finished.append(sequence)
+                if sequence.generated < sequence.output_tokens:
+                    self._start_decode(sequence, length - iteration, iteration)
                 else:
-                    self._start_decode(sequence, iteration)
-        for sequence in finished:
-            self._release(sequence)
+                    self._release(sequence)
+                    finished.append(sequence)
         due = self._finishing
         while due and due[0][0] <= iteration:
             at, _, sequence = heappop(due)
-            if sequence.state == DECODE and sequence.finish_iteration == at:
+            if sequence.finish_iteration == at and sequence.state == DECODE:
                 self._stop_decode(sequence)
                 sequence.generated = sequence.output_tokens
                 sequence.blocks = -(-(sequence.origin + iteration) // self.block_size)
@@ -194,7 +179,12 @@ class Scheduler:
     # -- running sequences -------------------------------------------------------------------------
 
     def _schedule_running(self, iteration: int, threshold: int) -> int:
-        """Give running sequences their tokens and blocks; returns what is left of the budget."""
+        """Give running sequences their tokens and blocks; returns what is left of the budget.
+
+        For steps in which not everybody simply decodes on.
+        """
+        if self._disturbed:
+            self.preempted, self.skipped, self._disturbed = [], [], False
         budget = self.max_num_batched_tokens - self._num_decode
         need = self._opening[iteration % self.block_size]
         if self._prefilling:
@@ -280,7 +270,7 @@ class Scheduler:
         self._opening[(1 - sequence.origin) % self.block_size] += 1
         self._expect_finish(sequence, sequence.finish_iteration + 1)
         self.skipped.append(sequence)
-        self.batch_changed = True
+        self.batch_changed = self._disturbed = True
 
     def _preempt_last(self, iteration: int) -> int:
         """The last admitted gives its blocks back and returns to the front of the queue.
@@ -309,6 +299,7 @@ class Scheduler:
         self.waiting.appendleft(victim)
         self.num_waiting += 1
         self.preempted.append(victim)
+        self._disturbed = True
         return spared
 
     # -- waiting sequences -------------------------------------------------------------------------
@@ -347,32 +338,35 @@ class Scheduler:
 
     # -- decoding ----------------------------------------------------------------------------------
 
-    def _start_decode(self, sequence: Sequence, iteration: int) -> None:
+    def _start_decode(self, sequence: Sequence, origin: int, iteration: int) -> None:
         sequence.state = DECODE
-        sequence.origin = origin = sequence.computed - iteration
+        sequence.origin = origin
         self._num_decode += 1
         self._origins += origin
         self._opening[(1 - origin) % self.block_size] += 1
-        self._expect_finish(sequence, iteration + sequence.output_tokens - sequence.generated)
         self.batch_changed = True
+        self._expect_finish(sequence, iteration + sequence.output_tokens - sequence.generated)
 
     def _stop_decode(self, sequence: Sequence) -> None:
+        origin = sequence.origin
         self._num_decode -= 1
-        self._origins -= sequence.origin
-        self._opening[(1 - sequence.origin) % self.block_size] -= 1
+        self._origins -= origin
+        self._opening[(1 - origin) % self.block_size] -= 1
         self.batch_changed = True
 
     def _expect_finish(self, sequence: Sequence, iteration: int) -> None:
         sequence.finish_iteration = iteration
-        self._serial += 1
-        heappush(self._finishing, (iteration, self._serial, sequence))
+        self._serial = serial = self._serial + 1
+        heappush(self._finishing, (iteration, serial, sequence))
 
     def _repeats(self, iteration: int, max_leap: int) -> int:
         """For how many iterations, the one at hand included, nothing in the batch can change."""
         due = self._finishing
         while due[0][2].state != DECODE or due[0][2].finish_iteration != due[0][0]:
             heappop(due)
-        repeats = min(due[0][0] - iteration + 1, max_leap)
+        repeats = due[0][0] - iteration + 1
+        if repeats > max_leap:
+            repeats = max_leap
         # Blocks for repeats - 1 further iterations must be there; the bound is checked first because
         # it nearly always holds.
         cycles = (repeats - 1) // self.block_size + 1
@@ -398,27 +392,32 @@ class Scheduler:
         size = self.block_size
         cycles, rest = divmod(count, size)
         start = first % size
-        taken = sum(self._opening[start : start + rest])
-        if start + rest > size:
-            taken += sum(self._opening[: start + rest - size])
+        end = start + rest
+        taken = sum(self._opening[start:end])
+        if end > size:
+            taken += sum(self._opening[: end - size])
         return cycles * self._num_decode + taken
 
     # -- leaving -----------------------------------------------------------------------------------
 
-    def _drop(self, sequence: Sequence) -> None:
-        """Take an aborted sequence out, in whatever state it is."""
-        if sequence.state == WAITING:
-            self.num_waiting -= 1
-            sequence.state = DONE
-        elif sequence.state != DONE:
-            if sequence.state == DECODE:
-                self._stop_decode(sequence)
-                sequence.computed = sequence.origin + self.iteration
-                sequence.generated = sequence.computed - sequence.prompt_tokens + (sequence in self.skipped)
-                sequence.blocks = -(-sequence.computed // self.block_size)
-            else:
-                self._prefilling.pop(sequence, None)
-            self._release(sequence)
+    def _drop_aborted(self) -> None:
+        """Take aborted sequences out, in whatever state they are."""
+        for sequence in self._aborting:
+            if sequence.state == WAITING:
+                self.num_waiting -= 1
+                sequence.state = DONE
+            elif sequence.state != DONE:
+                if sequence.state == DECODE:
+                    self._stop_decode(sequence)
+                    sequence.computed = sequence.origin + self.iteration
+                    # The token of this iteration is lost; one that was skipped in it loses none.
+                    lost = sequence not in self.skipped
+                    sequence.generated = sequence.computed + 1 - lost - sequence.prompt_tokens
+                    sequence.blocks = -(-sequence.computed // self.block_size)
+                else:
+                    self._prefilling.pop(sequence, None)
+                self._release(sequence)
+        self._aborting = []
 
     def _release(self, sequence: Sequence) -> None:
         del self.running[sequence]

@@ -36,29 +36,29 @@ class WorkIntegral:
         width = np.diff(work)
         rise = np.diff(value) / width
         area = np.concatenate([[0.0], np.cumsum(width * (value[1:] + value[:-1]) / 2)])
-        self._per_root = (_NODES + 1) / root[-1]
+        self.per_root = (_NODES + 1) / float(root[-1])
         self._node = work[:-1]
         self._value = value[:-1]
         self._half_rise = rise / 2
         self._area = area[:-1]
-        self._pieces = list(
+        self.pieces = list(
             zip(work[:-1].tolist(), value[:-1].tolist(), (rise / 2).tolist(), area[:-1].tolist(), strict=True)
         )
 
     def upto(self, work_s: float) -> float:
         """The integral of f from 0 to *work_s*, in s^2."""
-        node, value, half_rise, area = self._pieces[int(sqrt(work_s) * self._per_root)]
+        node, value, half_rise, area = self.pieces[int(sqrt(work_s) * self.per_root)]
         d = work_s - node
         return area + d * (value + d * half_rise)
 
     def at(self, work_s: float) -> float:
         """f(*work_s*), in s."""
-        node, value, half_rise, _ = self._pieces[int(sqrt(work_s) * self._per_root)]
+        node, value, half_rise, _ = self.pieces[int(sqrt(work_s) * self.per_root)]
         return value + 2.0 * (work_s - node) * half_rise
 
     def upto_array(self, work_s: np.ndarray) -> np.ndarray:
         """`upto` for an array of any shape."""
-        i = (np.sqrt(work_s) * self._per_root).astype(np.int64)
+        i = (np.sqrt(work_s) * self.per_root).astype(np.int64)
         d = work_s - self._node[i]
         return self._area[i] + d * (self._value[i] + d * self._half_rise[i])
 
@@ -70,18 +70,22 @@ class Composition:
     Every end is computed from the start, so that it does not matter where leaps begin and end.
     """
 
-    __slots__ = ("_base_s", "_offset", "_scale", "_step", "_upto", "_work", "start_s")
+    __slots__ = ("_base_s", "_offset", "_per_root", "_pieces", "_scale", "_step", "_work", "start_s")
 
     def __init__(self, model: StepTime, start_s: float, n: int, context_tokens: int) -> None:
         self.start_s = start_s
         self._base_s, self._step, self._scale, lead = model.by_decodes[n]
         self._work = work = context_tokens * model.work_per_token_s + lead
-        self._upto = upto = model.attention.upto
-        self._offset = upto(work)
+        attention = model.attention
+        self._offset = attention.upto(work)
+        self._pieces, self._per_root = attention.pieces, attention.per_root
 
     def elapsed_s(self, iterations: int) -> float:
         """Time from the start to the end of the *iterations*-th iteration, on the grid."""
-        area = self._upto(self._work + iterations * self._step) - self._offset
+        work = self._work + iterations * self._step  # from here as in `WorkIntegral.upto`
+        node, value, half_rise, area = self._pieces[int(sqrt(work) * self._per_root)]
+        d = work - node
+        area = area + d * (value + d * half_rise) - self._offset
         return (iterations * self._base_s + self._scale * area + GRID_SHIFT) - GRID_SHIFT
 
     def reaches(self, elapsed_s: float, iterations: int, total_s: float) -> tuple[int, float]:
@@ -153,34 +157,33 @@ class StepTime:
         self,
         decodes: int,
         context_tokens: int,
-        chunks: Array[tuple[object, int, int]],
+        prefills: int,
+        prefill_tokens: int,
+        with_cached: int,
+        squares: int,
         sampled: int,
     ) -> float:
-        """One iteration with *decodes* and prefill *chunks* (.., new tokens, cached tokens) in it.
+        """One iteration with *decodes* and *prefills* in it, in s on the grid.
 
-        *sampled* counts the tokens that come out of it. On the grid.
+        The chunks together have *prefill_tokens* new tokens; *with_cached* sums new x cached tokens
+        over them, *squares* new x new. *sampled* counts the tokens that come out of the step.
         """
-        tokens = 0
-        pairs = 0.0
-        weight = self.prefill_causal_weight
-        for _, new, cached in chunks:
-            tokens += new
-            pairs += new * (cached + weight * new)
         seconds = (
-            self.tokens_s[decodes + tokens]
+            self.tokens_s[decodes + prefill_tokens]
             + self.sampled_s[sampled]
             + self.host_step_s
-            + (decodes + len(chunks)) * self.host_sequence_s
+            + (decodes + prefills) * self.host_sequence_s
         )
         if decodes:
             seconds += self.layers * self.attention.at(
                 context_tokens * self.work_per_token_s + decodes * self.work_per_sequence_s
             )
-        if tokens:
+        if prefills:
             p = self.prefill_exponent
-            work = pairs * self.prefill_pair_s + tokens * self.prefill_token_s
-            seconds += self.layers * (self.prefill_overhead_s**p + work**p) ** (1.0 / p)
-        return on_grid(seconds)
+            pairs = with_cached + self.prefill_causal_weight * squares
+            work_s = pairs * self.prefill_pair_s + prefill_tokens * self.prefill_token_s
+            seconds += self.layers * (self.prefill_overhead_s**p + work_s**p) ** (1.0 / p)
+        return (seconds + GRID_SHIFT) - GRID_SHIFT
 
     def elapsed_s(self, n: np.ndarray, context_tokens: np.ndarray, iterations: np.ndarray) -> np.ndarray:
         """`Composition.elapsed_s` for arrays of compositions (equal shapes), in s."""

@@ -39,18 +39,20 @@ def open_loop(
     queued_s = front_end.pass_through(requests.arrival_s[sent], prompts)
     patience_s = np.inf if requests.patience_s is None else requests.patience_s[sent]
     leaves_s = requests.arrival_s[sent] + patience_s
-    never = float("inf")
+    recorder.column("queued_s")[sent] = queued_s
+    now, never = 0.0, float("inf")
     for index, prompt, output, at_s, leave_s in _rows(sent, prompts, outputs, queued_s, leaves_s):
         if leave_s <= at_s:  # still in the front end
             recorder.status[index] = CANCELLED
             recorder.finish_s[index] = leave_s
             continue
-        if at_s > env.now:
-            yield Timeout(env, at_s - env.now)
+        if at_s > now:
+            yield Timeout(env, at_s - now)
+            now = at_s
         sequence = Sequence(index, prompt, output)
         replica.submit(sequence)
         if leave_s < never:
-            Timeout(env, leave_s - env.now, sequence).callbacks.append(replica.give_up)
+            Timeout(env, leave_s - now, sequence).callbacks.append(replica.give_up)
 
 
 def _rows(*columns: np.ndarray) -> Iterator[tuple[Any, ...]]:

@@ -39,18 +39,25 @@ class Clockwork(Protocol):
     def composition(self, start_s: float, n: int, context_tokens: int) -> Batch: ...
 
     def mixed_s(
-        self, decodes: int, context_tokens: int, chunks: list[tuple[Sequence, int, int]], sampled: int
+        self,
+        decodes: int,
+        context_tokens: int,
+        prefills: int,
+        prefill_tokens: int,
+        with_cached: int,
+        squares: int,
+        sampled: int,
     ) -> float: ...
 
 
 class IterationsEnd(Event):
-    """A triggered event, yet to be scheduled."""
+    """An event that is triggered from the start: it only waits for its time."""
 
-    def __init__(self, env: Environment, callbacks: list[Callable[[Event], None]]) -> None:
-        self.env = env
+    _ok = True
+    _value = None
+
+    def __init__(self, callbacks: list[Callable[[Event], None]]) -> None:
         self.callbacks = callbacks
-        self._ok = True
-        self._value = None
 
 
 class Replica:
@@ -84,7 +91,6 @@ class Replica:
 
     def submit(self, sequence: Sequence) -> None:
         """*sequence* enters the queue now."""
-        self.recorder.queued_s[sequence.index] = self.env.now
         self.scheduler.add(sequence)
         if self._end is None:
             self._end = self._ring(0.0)
@@ -108,37 +114,18 @@ class Replica:
 
     # -- the loop ----------------------------------------------------------------------------------
 
-    def _begin(self) -> None:
-        """Form the next batch and ring at its end; idle when there is no work."""
-        scheduler = self.scheduler
-        if not scheduler.schedule(self.max_leap):
-            self._end = None
-            return
-        if scheduler.preempted or scheduler.skipped:
-            self._hold_up()
-        if scheduler.chunks or self._held_up:
-            self._leap = 1
-            self._end = self._ring(self._mixed_step())
-            return
-        if self._batch is None or scheduler.batch_changed:
-            self._open()
-        self._leap = scheduler.leap
-        batch = self._batch
-        self._planned_s = planned_s = batch.elapsed_s(self._done + self._leap)
-        self._end = self._ring(batch.start_s + planned_s - self.env.now)
-
     def _iterations_end(self, _event: Event) -> None:
-        """Apply what the iterations in progress have produced, and go on."""
+        """Apply what the iterations in progress have produced, then begin the next ones."""
         scheduler, recorder, now = self.scheduler, self.recorder, self.env.now
         finished = scheduler.finish(self._leap)
         if self._batch is not None:
             self._done += self._leap
             if scheduler.batch_changed:
-                self._close()
+                self._close(now)
         elif scheduler.chunks:
-            self._first_tokens()
+            self._first_tokens(now)
         if self._held_up:
-            self._release_held_up()
+            self._release_held_up(now)
         for sequence in finished:
             request = sequence.index
             recorder.status[request] = COMPLETED
@@ -146,12 +133,31 @@ class Replica:
             recorder.stretch(request, sequence.first_row)
         if self._aborted:
             self._record_aborted()
-        self._leap = 0
-        self._begin()
+        self._begin(now)
+
+    def _begin(self, now: float) -> None:
+        """Form the next batch and ring at its end; idle when there is no work."""
+        scheduler = self.scheduler
+        if not scheduler.schedule(self.max_leap):
+            self._end = None
+            self._leap = 0
+            return
+        if scheduler.preempted or scheduler.skipped:
+            self._hold_up(now)
+        if scheduler.chunks or self._held_up:
+            self._leap = 1
+            self._end = self._ring(self._mixed_step(now))
+            return
+        if self._batch is None or scheduler.batch_changed:
+            self._open(now)
+        batch = self._batch
+        self._leap = leap = scheduler.leap
+        self._planned_s = planned_s = batch.elapsed_s(self._done + leap)
+        self._end = self._ring(batch.start_s + planned_s - now)
 
     def _ring(self, delay_s: float) -> IterationsEnd:
         """An event in *delay_s* that ends the iterations in progress."""
-        event = IterationsEnd(self.env, self._when_it_rings)
+        event = IterationsEnd(self._when_it_rings)
         self.env.schedule(event, AFTER_ARRIVALS, delay_s)
         return event
 
@@ -168,27 +174,26 @@ class Replica:
 
     # -- batches -----------------------------------------------------------------------------------
 
-    def _open(self) -> None:
+    def _open(self, now: float) -> None:
         """Start a composition: these sequences decode until one comes, ends or is held up."""
         if self._batch is not None:
-            self._close()
+            self._close(now)
         scheduler = self.scheduler
         scheduler.batch_changed = False
         self._done = 0
-        self._decodes = scheduler.decoding
-        self._context_tokens = scheduler.context_tokens
+        self._decodes = decodes = scheduler.decoding
+        self._context_tokens = context_tokens = scheduler.context_tokens
         self._blocks_first = scheduler.num_blocks - scheduler.free_blocks
         self._held_by = scheduler.held_by
-        self._batch = self.step_time.composition(
-            self.env.now, scheduler.decoding, scheduler.context_tokens
-        )
+        self._batch = self.step_time.composition(now, decodes, context_tokens)
 
-    def _close(self) -> None:
-        """Write the row of the composition that ends now."""
+    def _close(self, now: float) -> None:
+        """Write the row of the composition that ends *now*."""
         recorder, scheduler = self.recorder, self.scheduler
+        recorder.num_rows += 1
         recorder.steps += pack_step(
             self._batch.start_s,
-            self.env.now,
+            now,
             0.0,
             self._done,
             self._decodes,
@@ -200,65 +205,66 @@ class Replica:
             scheduler.num_waiting,
             self._held_by,
         )
-        recorder.num_rows += 1
         self._batch = None
 
-    def _mixed_step(self) -> float:
+    def _mixed_step(self, now: float) -> float:
         """Write the row of a step with prefill in it (or a held-up decode); returns its duration."""
-        scheduler, recorder, now = self.scheduler, self.recorder, self.env.now
+        scheduler, recorder = self.scheduler, self.recorder
         if self._batch is not None:
-            self._close()
-        tokens, pairs, sampled = 0, 0.0, scheduler.decoding
-        for sequence, new, cached in scheduler.chunks:
+            self._close(now)
+        chunks, decodes, context_tokens = scheduler.chunks, scheduler.decoding, scheduler.context_tokens
+        tokens, with_cached, squares, sampled = 0, 0, 0, decodes
+        for sequence, new, cached in chunks:
             tokens += new
-            pairs += new * (cached + 0.5 * new)
+            with_cached += new * cached
+            squares += new * new
             if sequence.computed == sequence.prompt_tokens + sequence.generated:
                 sampled += 1
             if not cached and not recorder.preemptions[sequence.index]:
                 recorder.first_scheduled_s[sequence.index] = now
         duration_s = self.step_time.mixed_s(
-            scheduler.decoding, scheduler.context_tokens, scheduler.chunks, sampled
+            decodes, context_tokens, len(chunks), tokens, with_cached, squares, sampled
         )
         blocks = scheduler.num_blocks - scheduler.free_blocks
+        recorder.num_rows += 1
         recorder.steps += pack_step(
             now,
             now + duration_s,
-            pairs,
+            with_cached + 0.5 * squares,
             1,
-            scheduler.decoding,
-            scheduler.context_tokens,
+            decodes,
+            context_tokens,
             tokens,
-            len(scheduler.chunks),
+            len(chunks),
             blocks,
             blocks,
             scheduler.num_waiting,
             scheduler.held_by,
         )
-        recorder.num_rows += 1
         return duration_s
 
-    def _first_tokens(self) -> None:
+    def _first_tokens(self, now: float) -> None:
         """Sequences whose prefill is complete have a token: their first, or the one after a gap."""
-        recorder, now = self.recorder, self.env.now
+        recorder = self.recorder
         for sequence, _, _ in self.scheduler.chunks:
-            if sequence.state == PREFILL or recorder.status[sequence.index] != UNFINISHED:
+            request = sequence.index
+            if sequence.state == PREFILL or recorder.status[request]:  # not complete, or aborted
                 continue
-            if sequence.gap_since_s >= 0.0:
-                recorder.gap(sequence.index, now - sequence.gap_since_s)
-                sequence.gap_since_s = -1.0
+            if sequence.gap_since_s < 0.0:
+                recorder.first_token_s[request] = now
             else:
-                recorder.first_token_s[sequence.index] = now
+                recorder.gap(request, now - sequence.gap_since_s)
+                sequence.gap_since_s = -1.0
             sequence.first_row = recorder.num_rows
 
     # -- rare: who loses a step --------------------------------------------------------------------
 
-    def _hold_up(self) -> None:
+    def _hold_up(self, now: float) -> None:
         """Preempted and skipped sequences got their last token now."""
         if self._batch is not None:
-            self._close()
-        recorder, now = self.recorder, self.env.now
+            self._close(now)
         for sequence in self.scheduler.preempted:
-            recorder.preemptions[sequence.index] += 1
+            self.recorder.preemptions[sequence.index] += 1
             if sequence.generated:
                 self._pause(sequence, now)
             self._held_up.pop(sequence, None)
@@ -271,9 +277,9 @@ class Replica:
             self.recorder.stretch(sequence.index, sequence.first_row)
             sequence.gap_since_s = now
 
-    def _release_held_up(self) -> None:
+    def _release_held_up(self, now: float) -> None:
         """Those that decoded in the step just ended are held up no longer."""
-        recorder, now = self.recorder, self.env.now
+        recorder = self.recorder
         skipped = set(self.scheduler.skipped)
         for sequence in [s for s in self._held_up if s not in skipped]:
             del self._held_up[sequence]

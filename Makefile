@@ -1,0 +1,39 @@
+# One environment, made once in .venv: `make knee` and `make test` need nothing but Python 3.11 or later.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+SCENARIO ?= scenarios/chat-8b-a100.yaml
+OUT ?= out/$(basename $(notdir $(SCENARIO)))
+FILE ?= $(wildcard tests/data/*.jsonl tests/data/*.jsonl.gz)
+
+.PHONY: knee test bench lint conformance clean
+
+knee: $(STAMP)  ## the demonstration: how much of this traffic can one GPU serve?
+	$(BIN)/kneesim knee $(SCENARIO) --out $(OUT)
+
+test: $(STAMP)  ## all tests but the slow ones
+	$(BIN)/python -m pytest -m "not slow"
+
+bench: $(STAMP)  ## the simulator's own speed, in bare timeouts
+	$(BIN)/kneesim bench
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+conformance: $(STAMP)  ## our scheduler against recorded schedules; FILE=recording.jsonl for another one
+	@test -n "$(FILE)" || { echo "no recording in tests/data; give one: make conformance FILE=recording.jsonl"; exit 2; }
+	@for file in $(FILE); do $(BIN)/kneesim conformance "$$file" || exit $$?; done
+
+clean:
+	rm -rf $(VENV) out build dist
+
+$(STAMP): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "kneesim needs Python 3.11 or later, and $(PYTHON) is $$($(PYTHON) --version 2>&1);" \
+	       "name another: make PYTHON=python3.12"; exit 2; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $(STAMP)
