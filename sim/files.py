@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 from sim.faults import InputFault
@@ -21,6 +22,7 @@ def write_whole(path: Path, content: str | bytes) -> Path:
         beside.write_bytes(data)
         beside.replace(path)
     except OSError as error:
-        beside.unlink(missing_ok=True) if beside.parent.is_dir() else None
+        with suppress(OSError):
+            beside.unlink()
         raise InputFault(f"{path} cannot be written: {error.strerror or error}") from error
     return path

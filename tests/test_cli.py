@@ -222,6 +222,51 @@ def test_a_closed_pipe_is_no_fault() -> None:
     assert ended.stderr == ""
 
 
+SMALL = """\
+hardware: a100-80gb-sxm
+model: llama-3-8b
+workload: {arrivals: {kind: poisson}, lengths: {kind: fixed, prompt_tokens: 512, output_tokens: 32}}
+load: {rate_per_s: 4}
+slo: {ttft_p99_s: 500ms, tpot_p99_s: 40ms}
+run: {requests: 400}
+"""
+
+
+def test_a_real_question_from_file_to_files(tmp_path: Path) -> None:
+    """A scenario file is simulated at every load; stdout is JSON alone, and the knee is one of the points."""
+    (tmp_path / "small one.yaml").write_text(SMALL, encoding="utf-8")
+    ended = shell("knee", str(tmp_path / "small one.yaml"), "--out", str(tmp_path / "out"), "--json")
+    answer = json.loads(ended.stdout)
+    assert ended.returncode == 0
+    assert answer["feasible"]
+    assert answer["knee"]["rate_per_s"] in [
+        point["rate_per_s"] for point in answer["points"] if point["passes"]
+    ]
+    assert answer["knee"]["rate_per_s"] <= answer["capacity_rate_per_s"]
+    assert len(list((tmp_path / "out").iterdir())) == 5
+
+
+def test_equal_questions_get_equal_bytes(tmp_path: Path) -> None:
+    """Two runs, with different hash seeds, print the same bytes but for the simulator's own speed."""
+    (tmp_path / "small.yaml").write_text(SMALL, encoding="utf-8")
+    answers = []
+    for seed in ("0", "1"):
+        ended = shell("run", str(tmp_path / "small.yaml"), "--json", PYTHONHASHSEED=seed)
+        answer = json.loads(ended.stdout)
+        del answer["simulator"]["wall_s"], answer["simulator"]["requests_per_s"]
+        answers.append(json.dumps(answer))
+    assert answers[0] == answers[1]
+
+
+def test_a_real_fault_is_one_sentence() -> None:
+    """A wrong value on the command line: its key, what it must be, what came; status 2."""
+    ended = shell("run", "chat-8b-a100", "load.rate_per_s=-3")
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert ended.stderr.count("\n") == 1
+    assert "load.rate_per_s must be" in ended.stderr
+    assert "-3" in ended.stderr
+
+
 def test_python_m_sim_is_kneesim() -> None:
     """`python -m sim --version` answers as kneesim does."""
     ended = shell("--version")

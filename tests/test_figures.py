@@ -55,7 +55,9 @@ def texts(figure: Any) -> str:
     """All words of a figure, joined."""
     from matplotlib.text import Text
 
-    return " ".join(text.get_text().replace("\n", " ") for text in figure.findobj(Text))
+    return " ".join(
+        text.get_text().replace("\n", " ").replace("\N{NO-BREAK SPACE}", " ") for text in figure.findobj(Text)
+    )
 
 
 def test_the_title_is_the_answer(knee: Knee) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from sim.faults import InputFault
 from sim.planning.limits import Limit, limits_of
 from sim.planning.search import Bracket, Point, Progress, Search, Simulate, Summarised
-from sim.planning.wording import duration, number
+from sim.planning.wording import duration, number, turned_away
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -190,8 +190,9 @@ def _why_nowhere(search: Search) -> str:
     lowest = search.points[0]
     load = f"{number(lowest.rate_per_s)} requests/s"
     if not any(point.completed for point in search.points):
-        offered = lowest.summary["requests"]["offered"]
-        return f"no request completed at any load tried (at {load}: 0 of {offered:,}; {_turned_away(lowest)})"
+        counts = lowest.summary["requests"]
+        tally = f"0 of {counts['offered']:,}; {turned_away(counts)}"
+        return f"no request completed at any load tried (at {load}: {tally})"
     if not _evaluated(search):
         why = "; ".join(f"{limit}: {limit.why_undefined(lowest.summary)}" for limit in search.limits)
         return f"no limit could be evaluated ({why})"
@@ -202,13 +203,6 @@ def _why_nowhere(search: Search) -> str:
     higher = [point for point in search.points if point.passes]
     passes = f"; limits do hold at {number(higher[-1].rate_per_s)} requests/s, not below" if higher else ""
     return f"already at {load} {broken}, where {allowed} is allowed{passes}"
-
-
-def _turned_away(point: Point) -> str:
-    counts = point.summary["requests"]
-    kinds = ("rejected", "timed_out", "cancelled", "never_schedulable", "unfinished")
-    found = [f"{counts[kind]:,} {kind.replace('_', ' ')}" for kind in kinds if counts.get(kind)]
-    return ", ".join(found) or "none turned away"
 
 
 def _nearest_miss(search: Search) -> dict[str, Any] | None:
@@ -230,9 +224,9 @@ def _warnings(search: Search, at: Point | None) -> list[str]:
     if search.capacity().bad is None:
         top = number(search.points[-1].rate_per_s)
         found.append(f"capacity and saturated throughput are unknown: no queue grew up to {top} requests/s")
-    if at and _turned_away(at) != "none turned away":
+    if at and (lost := turned_away(at.summary["requests"])):
         offered = at.summary["requests"]["offered"]
-        found.append(f"at the knee {_turned_away(at)} of {offered:,} offered: latencies leave them out")
+        found.append(f"at the knee {lost} of {offered:,} offered: latencies leave them out")
     return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import floor, log10
 
 NAMES = {
@@ -13,6 +14,9 @@ NAMES = {
     "stall": "longest stall",
     "e2e": "E2E",
 }
+
+
+NOT_COMPLETED = ("rejected", "timed_out", "cancelled", "never_schedulable", "unfinished")
 
 
 def number(value: float | None, digits: int = 3, *, padded: bool = False) -> str:
@@ -56,3 +60,9 @@ def gibibytes(size_bytes: float | None) -> str:
 def joined(parts: list[str]) -> str:
     """`a`, `a and b`, `a, b and c`."""
     return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}" if parts else ""
+
+
+def turned_away(counts: Mapping[str, int]) -> str:
+    """Who of a summary's `requests` did not complete: `3 rejected, 20 never schedulable`, or nothing."""
+    found = [f"{counts[kind]:,} {kind.replace('_', ' ')}" for kind in NOT_COMPLETED if counts.get(kind)]
+    return ", ".join(found)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from io import BytesIO
@@ -22,10 +23,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 INK, GREY, LIMIT = "#1a1a1a", "#6e6e6e", "#c44601"
-MEAN_STYLE = {"color": "#5b9bd0", "marker": "s", "linestyle": "--"}
-STYLES: dict[
-    str, dict[str, Any]
-] = {  # light to dark, and a marker each: order survives a black-and-white print
+# Light to dark, and a marker and a line each: the order survives a black-and-white print.
+STYLES: dict[str, dict[str, Any]] = {
     "p50": {"color": "#7fb8e0", "marker": "o", "linestyle": ":"},
     "p90": {"color": "#2f7fbf", "marker": "s", "linestyle": "--"},
     "p99": {"color": "#0b2f52", "marker": "^", "linestyle": "-"},
@@ -42,7 +41,7 @@ def knee_figure(knee: Knee) -> Figure:
     Points whose queue grows are hollow; the region beyond the knee is shaded.
     """
     panels = _panels(knee)
-    title = wrap(headline(knee), 74)
+    title = wrap(_unbroken(headline(knee)), 74)
     caption = [line for text in _caption(knee) for line in wrap(text, 122)]
     with _style():
         figure, axes = _sheet(title, caption, len(panels))
@@ -136,16 +135,10 @@ def _throughput_panel(knee: Knee) -> Callable[[Axes], None]:
             axis.plot([0, edge], [0, edge * tokens], color=GREY, linewidth=1, linestyle=":", label="offered")
         _curve(axis, knee, lambda p: p.summary["output_throughput"], "served", STYLES["p99"])
         if any(not point.stable for point in knee.points):
-            axis.plot(
-                [], [], "^", color=INK, markerfacecolor="white", markersize=5, label="queue grows (hollow)"
-            )
-        if knee.saturated_output_throughput is not None:
-            _beside(
-                axis,
-                knee.saturated_output_throughput,
-                f"saturated\n{number(knee.saturated_output_throughput)}",
-                INK,
-            )
+            hollow: dict[str, Any] = {"color": INK, "markerfacecolor": "white", "markersize": 5}
+            axis.plot([], [], "^", **hollow, label="queue grows (hollow)")
+        if (saturated := knee.saturated_output_throughput) is not None:
+            _beside(axis, saturated, f"saturated\n{number(saturated)}", INK)
         missed = "no load passes" if knee.at is None else "beyond the knee"
         axis.text(0.99, 0.06, missed, transform=axis.transAxes, ha="right", fontsize=8, color="#404040")
         axis.set_ylabel("output throughput\n(tokens/s)")
@@ -185,7 +178,7 @@ def _cache_panel(knee: Knee) -> Callable[[Axes], None]:
         return lambda point: _scaled(point.summary.get("kv_cache", {}).get(key), 100)
 
     def draw(axis: Axes) -> None:
-        _curve(axis, knee, usage("usage_mean"), "mean", MEAN_STYLE)
+        _curve(axis, knee, usage("usage_mean"), "mean", STYLES["p90"])
         _curve(axis, knee, usage("usage_max"), "max", STYLES["p99"])
         axis.set(ylabel="KV cache in use\n(% of blocks)", ylim=(0, 108), yticks=[0, 25, 50, 75, 100])
         axis.legend(loc="upper left", ncols=2)
@@ -304,6 +297,15 @@ def _unit(knee: Knee, metric: str, statistics: list[str], limits: list[Limit]) -
     values_s = [v for p in knee.points for s in statistics if (v := _statistic(p, metric, s)) is not None]
     typical_s = max((limit.bound_s for limit in limits), default=values_s[0])
     return ("s", 1.0) if typical_s >= 1 else ("ms", 1e3)
+
+
+def _unbroken(text: str) -> str:
+    """*text* whose lines end neither between a number and its unit nor within the name of a limit."""
+    return re.sub(
+        r"(?<=\d) (?=(?:us|ms|s|h|requests/s)\b)| (?=p\d)| (?=\u2264)|(?<=\u2264) ",
+        "\N{NO-BREAK SPACE}",
+        text,
+    )
 
 
 def _plain(value: float, _position: float) -> str:

@@ -12,10 +12,11 @@ from typing import Any
 from sim.files import write_whole
 from sim.planning.knee import Knee
 from sim.planning.limits import limits_of
+from sim.planning.search import Point
 from sim.planning.wording import duration, gibibytes, number
 from sim.report.assumptions import assumptions, coefficient_kinds
 from sim.report.figures import knee_figure, save
-from sim.report.text import cost_words, headline, points_table
+from sim.report.text import headline, knee_facts, points_table
 
 POINT_LATENCIES = ("ttft_s", "tpot_s", "itl_s", "e2e_s")
 POINT_STATISTICS = ("mean", "p50", "p90", "p99", "max")
@@ -57,7 +58,7 @@ def knee_markdown(knee: Knee, ledger: Mapping[str, Any] | None = None) -> str:
 def points_csv(knee: Knee) -> str:
     """One row a load, for a spreadsheet: seconds, tokens per second, shares."""
     out = io.StringIO()
-    rows = [_point_row(knee, index) for index in range(len(knee.points))]
+    rows = [_point_row(point) for point in knee.points]
     writer = csv.DictWriter(out, fieldnames=list(rows[0]), lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
@@ -68,17 +69,17 @@ def memory_words(ledger: Mapping[str, Any]) -> str:
     """The ledger in sentences."""
     if not ledger["fits"]:
         return f"The model does not fit: {ledger.get('reason') or 'the pool is too small'}."
-    takes = {
-        name: gibibytes(ledger[f"{name}_bytes"]) for name in ("weights", "activation", "overhead", "kv_cache")
-    }
+    parts = ("weights", "activation", "overhead", "kv_cache")
+    takes = {name: gibibytes(ledger[f"{name}_bytes"]) for name in parts}
+    unused = gibibytes(ledger["gpu_memory_bytes"] - sum(ledger[f"{name}_bytes"] for name in parts))
+    full = f"{number(ledger['max_concurrency'])} requests of {ledger['max_model_len']:,} tokens"
     mean = ledger.get("mean_concurrency")
     return (
         f"Of {gibibytes(ledger['gpu_memory_bytes'])}, weights take {takes['weights']}, activations "
-        f"{takes['activation']} and the driver, graphs and communication {takes['overhead']}; "
-        f"{takes['kv_cache']} are left for the KV cache: {ledger['num_gpu_blocks']:,} blocks of "
+        f"{takes['activation']} and the driver, graphs and communication {takes['overhead']}; {unused} are "
+        f"left to others. {takes['kv_cache']} hold the KV cache: {ledger['num_gpu_blocks']:,} blocks of "
         f"{ledger['block_size']} tokens, {ledger['kv_cache_tokens']:,} tokens at "
-        f"{ledger['kv_bytes_per_token']:,.0f} bytes each. That is "
-        f"{number(ledger['max_concurrency'])} requests of {ledger['max_model_len']:,} tokens"
+        f"{ledger['kv_bytes_per_token']:,.0f} bytes each. That is {full}"
         + (f", or {number(mean)} of this workload's mean context." if mean is not None else ".")
     )
 
@@ -93,17 +94,8 @@ def _limits(knee: Knee) -> str:
 
 
 def _numbers(knee: Knee) -> str:
-    def per_s(value: float | None, what: str) -> str:
-        return "unknown" if value is None else f"{number(value)} {what}/s"
-
-    rows = [
-        ["knee", per_s(knee.rate_per_s, "requests")],
-        ["capacity", per_s(knee.capacity_rate_per_s, "requests")],
-    ]
-    rows.append(["saturated throughput", per_s(knee.saturated_output_throughput, "output tokens")])
-    if knee.at is not None and (price := cost_words(knee.at.summary.get("cost"))):
-        rows.append(["cost at the knee", price])
-    return "## Numbers\n\n" + _table(["", "value"], rows)
+    rate = "none" if knee.rate_per_s is None else f"{number(knee.rate_per_s)} requests/s"
+    return "## Numbers\n\n" + _table(["", "value"], [("knee", rate), *knee_facts(knee)])
 
 
 def _assumptions(knee: Knee) -> str:
@@ -120,8 +112,7 @@ def _table(header: Sequence[str], cells: Sequence[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
-def _point_row(knee: Knee, index: int) -> dict[str, Any]:
-    point = knee.points[index]
+def _point_row(point: Point) -> dict[str, Any]:
     summary = point.summary
     row: dict[str, Any] = {"rate_per_s": point.rate_per_s, "stable": point.stable, "passes": point.passes}
     row |= {key: summary["requests"].get(key) for key in ("offered", "completed")}

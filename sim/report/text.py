@@ -8,12 +8,11 @@ from typing import Any
 from sim.planning.knee import Knee
 from sim.planning.limits import limits_of
 from sim.planning.search import Point
-from sim.planning.wording import NAMES, duration, gibibytes, joined, number
+from sim.planning.wording import NAMES, duration, gibibytes, joined, number, turned_away
 from sim.report.assumptions import assumptions
 
 LATENCIES = ("ttft_s", "queue_s", "tpot_s", "itl_s", "stall_s", "e2e_s")
 STATISTICS = ("mean", "p50", "p90", "p99", "max")
-NOT_COMPLETED = ("rejected", "timed_out", "cancelled", "never_schedulable", "unfinished")
 PLAIN = str.maketrans(
     {
         "\N{LESS-THAN OR EQUAL TO}": "<=",
@@ -46,45 +45,47 @@ def headline(knee: Knee) -> str:
 
 def knee_text(knee: Knee) -> str:
     """The answer, what it was judged by, and every load tried."""
-    facts = [("beyond the knee", knee.reason)] if knee.feasible else []
-    facts.append(("capacity", _per_s(knee.capacity_rate_per_s, "requests")))
-    facts.append(("saturated throughput", _per_s(knee.saturated_output_throughput, "output tokens")))
-    if knee.at is not None:
-        facts.append(
-            ("throughput at the knee", _per_s(knee.at.summary["output_throughput"], "output tokens"))
-        )
-        if price := cost_words(knee.at.summary.get("cost")):
-            facts.append(("cost at the knee", price))
     notes = [f"note: {warning}" for warning in knee.warnings]
-    return _blocks([f"{headline(knee)}."], aligned(facts), table(*points_table(knee)), _held(knee), notes)
+    held = aligned(list(assumptions(knee.scenario, knee.requests).items()))
+    answer = [f"{headline(knee)}."]
+    return _blocks(answer, aligned(knee_facts(knee)), table(*points_table(knee)), held, notes)
+
+
+def knee_facts(knee: Knee) -> list[tuple[str, str]]:
+    """What there is to say beside the headline, each with its name."""
+    facts = [
+        ("capacity", _per_s(knee.capacity_rate_per_s, "requests")),
+        ("saturated throughput", _per_s(knee.saturated_output_throughput, "output tokens")),
+    ]
+    if knee.at is None:
+        return facts
+    served = _per_s(knee.at.summary["output_throughput"], "output tokens")
+    price = cost_words(knee.at.summary.get("cost"))
+    at_knee = [("throughput at the knee", served), ("cost at the knee", price or "unknown")]
+    return [("beyond the knee", knee.reason), *facts, *at_knee]
 
 
 def run_text(summary: Mapping[str, Any]) -> str:
     """A run's summary: who was served, how fast, at what occupancy."""
     counts = summary["requests"]
-    lost = ", ".join(f"{counts[key]} {key.replace('_', ' ')}" for key in NOT_COMPLETED if counts.get(key))
-    served = f"{counts['completed']:,} of {counts['offered']:,} requests completed" + (
-        f"; {lost}" if lost else ""
-    )
+    lost = turned_away(counts)
+    served = f"{counts['completed']:,} of {counts['offered']:,} requests completed"
     stability = [] if summary["stable"] else [unstable_words(summary)]
     cache = summary.get("kv_cache", {})
+    usage = f"{_percent(cache.get('usage_mean'))} mean, {_percent(cache.get('usage_max'))} max"
+    tokens = _per_s(summary["output_throughput"], "output tokens")
     facts = [
-        (
-            "throughput",
-            f"{number(summary['request_throughput'])} requests/s, "
-            f"{_per_s(summary['output_throughput'], 'output tokens')}",
-        ),
+        ("throughput", f"{_per_s(summary['request_throughput'], 'requests')}, {tokens}"),
         ("goodput", _goodput(summary)),
-        (
-            "KV cache in use",
-            f"{_percent(cache.get('usage_mean'))} mean, {_percent(cache.get('usage_max'))} max",
-        ),
+        ("KV cache in use", usage),
         ("batch size, mean", number(summary.get("batch_size_mean"))),
         ("in the system, mean", number(summary.get("concurrency_mean"))),
         ("preemptions", number(summary.get("preemptions"))),
         ("cost", cost_words(summary.get("cost")) or "-"),
     ]
-    return _blocks([served, *stability], table(*latency_table(summary)), aligned(facts))
+    return _blocks(
+        [f"{served}; {lost}" if lost else served, *stability], table(*latency_table(summary)), aligned(facts)
+    )
 
 
 def memory_text(ledger: Mapping[str, Any]) -> str:
@@ -214,17 +215,11 @@ def _is_numeric(cell: str) -> bool:
     return cell[:1].isdigit() or cell == "-"
 
 
-def _held(knee: Knee) -> list[str]:
-    return aligned([(name, words) for name, words in assumptions(knee.scenario, knee.requests).items()])
-
-
 def _goodput(summary: Mapping[str, Any]) -> str:
     share = summary.get("goodput_fraction")
-    return (
-        "-"
-        if share is None
-        else f"{number(summary['request_goodput'])} requests/s ({_percent(share)} of offered)"
-    )
+    if share is None:
+        return "-"
+    return f"{number(summary['request_goodput'])} requests/s ({_percent(share)} of offered)"
 
 
 def _per_s(value: float | None, what: str) -> str:

@@ -1,21 +1,16 @@
 """vLLM V1's first-come-first-served scheduler, counted instead of walked.
 
-One step of the engine costs O(1) plus the sequences that come, go or are preempted in it:
-
-* every decoding sequence gets one token a step, so their number and the sum of their lengths say
-  what a step costs, and both are kept by arithmetic on the iteration number;
-* the iteration at which a sequence ends is known when it starts to decode (`_finishing`);
-* it takes a block every ``block_size`` iterations at a fixed phase (`_opening`).
-
-What counters cannot carry (a token budget that ends inside the running list) is walked in order by
+A step of the engine costs O(1) plus the sequences that come, go or are preempted in it: decoding
+sequences are counted (`sim.serving.decoding`), prefills and the queue's head are looked at. What
+counters cannot carry, a token budget that ends inside the running list, is walked in order by
 `_schedule_in_order`, exactly as the engine does.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from heapq import heappop, heappush
 
+from sim.serving.decoding import Decoding
 from sim.serving.sequence import DECODE, DONE, PREFILL, WAITING, Sequence
 
 # What kept the head of the queue waiting after a schedule.
@@ -23,7 +18,7 @@ NOTHING, TOKEN_BUDGET, SEQUENCE_LIMIT, KV_BLOCKS, PREEMPTION = range(5)
 HELD_BY = ("nothing", "token_budget", "sequence_limit", "kv_blocks", "preemption")
 
 
-class Scheduler:
+class Scheduler(Decoding):
     """First come, first served; decode first; chunked prefill in one token budget; recompute.
 
     *num_blocks* counts the usable KV blocks (the engine's null block excluded). The order of calls
@@ -33,8 +28,7 @@ class Scheduler:
     After `schedule`: *chunks* holds (sequence, new tokens, tokens cached before) of each prefill in
     the step, *decoding* and *context_tokens* the decodes in it and the KV tokens that they read,
     *preempted* and *skipped* the sequences that lost this step, *held_by* why the queue's head
-    stayed there, and *leap* for how many iterations this very batch will repeat if nobody arrives
-    or leaves.
+    stayed there.
     """
 
     def __init__(
@@ -46,8 +40,8 @@ class Scheduler:
         long_prefill_token_threshold: int = 0,
         reserve_full_isl: bool = True,
     ) -> None:
+        super().__init__(block_size)
         self.num_blocks = num_blocks
-        self.block_size = block_size
         self.max_num_seqs = max_num_seqs
         self.max_num_batched_tokens = max_num_batched_tokens
         self.long_prefill_token_threshold = long_prefill_token_threshold
@@ -55,21 +49,12 @@ class Scheduler:
 
         self.iteration = 0
         self.free_blocks = num_blocks
+        self.blocks_in_use = 0  # in the last iteration that ended, before anybody left
         self.waiting: deque[Sequence] = deque()  # aborted ones stay until they reach the head
         self.num_waiting = 0
         self.running: dict[Sequence, None] = {}  # in order of admission
         self.discarded_tokens = 0  # computed, then lost to preemption
         self.preemptions = 0
-
-        self._prefilling: dict[Sequence, None] = {}  # running, prompt not yet computed, in order
-        self._num_decode = 0
-        self._origins = 0  # sum of the origins of decoding sequences
-        # Counters of the decoding sequences, none of which is touched while it decodes.
-        self._opening = [0] * block_size  # iteration modulo block_size -> sequences that take a block
-        self._finishing: list[tuple[int, int, Sequence]] = []  # heap; stale entries are dropped late
-        self._serial = 0
-        self._aborting: list[Sequence] = []
-        self._disturbed = False  # somebody was preempted or skipped in the step
 
         self.chunks: list[tuple[Sequence, int, int]] = []
         self.decoding = 0
@@ -77,9 +62,9 @@ class Scheduler:
         self.preempted: list[Sequence] = []
         self.skipped: list[Sequence] = []
         self.held_by = NOTHING
-        self.leap = 0
-        self.blocks_in_use = 0  # in the last iteration that ended, before anybody left
-        self.batch_changed = True  # some sequence began or stopped decoding since this was last reset
+        self._prefilling: dict[Sequence, None] = {}  # running, prompt not yet computed, in order
+        self._irregular = False  # a prefill goes on, or somebody lost the step
+        self._aborting: list[Sequence] = []
 
     # -- from outside ------------------------------------------------------------------------------
 
@@ -101,7 +86,7 @@ class Scheduler:
         return (
             self.num_waiting <= 1
             and len(self.running) < self.max_num_seqs
-            and self._num_decode < self.max_num_batched_tokens
+            and self.num_decode < self.max_num_batched_tokens
         )
 
     def scheduled_tokens(self) -> dict[Sequence, int]:
@@ -113,35 +98,31 @@ class Scheduler:
 
     # -- a step ------------------------------------------------------------------------------------
 
-    def schedule(self, max_leap: int = 1) -> bool:
-        """Form the next batch; False (and an empty batch) when there is no work."""
+    def schedule(self, max_leap: int = 1) -> int:
+        """Form the next batch; returns for how many iterations it repeats if nobody comes or leaves.
+
+        At most *max_leap*; 0, and an empty batch, when there is no work.
+        """
         iteration = self.iteration + 1
-        decodes = self._num_decode
+        if self.chunks:
+            self.chunks = []
+        decodes = self.num_decode
         budget = self.max_num_batched_tokens - decodes
-        threshold = self.long_prefill_token_threshold
-        if threshold and len(self.running) + self.num_waiting <= 1:
-            threshold = 0  # a lone request is never capped
-        self.chunks = []
-        self.held_by = NOTHING
-        need = self._opening[iteration % self.block_size]
-        if self._prefilling or budget < 0 or need > self.free_blocks or self._disturbed:
-            budget = self._schedule_running(iteration, threshold)
-            decodes = self._num_decode - len(self.skipped)
+        need = self.opening[iteration % self.block_size]
+        if need > self.free_blocks or budget < 0 or self._irregular:
+            budget = self._schedule_running(iteration, budget, need)
         else:
             self.free_blocks -= need
-        self.decoding = decodes
-        self.context_tokens = decodes * iteration + self._origins
-        if self.skipped:
-            self.context_tokens -= sum(s.origin for s in self.skipped)
-        if self.preempted:
-            self.held_by = PREEMPTION
-        elif self.num_waiting:
-            self._admit(budget, threshold)
-        if self.chunks or self._prefilling or self._disturbed:
-            self.leap = 1
-            return decodes > 0 or len(self.chunks) > 0
-        self.leap = self._repeats(iteration, max_leap) if decodes else 0
-        return decodes > 0
+            self.decoding = decodes
+            self.context_tokens = decodes * iteration + self.origins
+        if self.num_waiting:
+            if not self.preempted:
+                self._admit(budget)
+        elif self.held_by:
+            self.held_by = NOTHING
+        if self.chunks or self._irregular:
+            return 1 if self.decoding or self.chunks else 0
+        return self.repeats(iteration, self.free_blocks, max_leap) if decodes else 0
 
     def finish(self, iterations: int = 1) -> list[Sequence]:
         """End *iterations* repetitions of the batch: aborts first, then outputs.
@@ -150,58 +131,71 @@ class Scheduler:
         complete have got a token and decode from now on.
         """
         if iterations > 1:  # the first iteration's blocks were taken by `schedule`
-            self.free_blocks -= self._opened(self.iteration + 2, iterations - 1)
+            self.free_blocks -= self.opened(self.iteration + 2, iterations - 1)
         self.iteration = iteration = self.iteration + iterations
         self.blocks_in_use = self.num_blocks - self.free_blocks
         if self._aborting:
             self._drop_aborted()
-        finished = []
+        finished = self.due(iteration)
+        for sequence in finished:
+            sequence.generated = sequence.output_tokens
+            sequence.blocks = -(-(sequence.origin + iteration) // self.block_size)
+            self._release(sequence)
         for sequence, _, _ in self.chunks:
             length = sequence.prompt_tokens + sequence.generated
             if sequence.computed == length and sequence.state == PREFILL:
                 sequence.generated += 1
                 if sequence.generated < sequence.output_tokens:
-                    self._start_decode(sequence, length - iteration, iteration)
+                    self.start(sequence, length - iteration, iteration)
                 else:
                     self._release(sequence)
                     finished.append(sequence)
-        due = self._finishing
-        while due and due[0][0] <= iteration:
-            at, _, sequence = heappop(due)
-            if sequence.finish_iteration == at and sequence.state == DECODE:
-                self._stop_decode(sequence)
-                sequence.generated = sequence.output_tokens
-                sequence.blocks = -(-(sequence.origin + iteration) // self.block_size)
-                self._release(sequence)
-                finished.append(sequence)
         return finished
 
     # -- running sequences -------------------------------------------------------------------------
 
-    def _schedule_running(self, iteration: int, threshold: int) -> int:
-        """Give running sequences their tokens and blocks; returns what is left of the budget.
+    def _schedule_running(self, iteration: int, budget: int, need: int) -> int:
+        """Give running sequences tokens and blocks where not everybody simply decodes on.
 
-        For steps in which not everybody simply decodes on.
+        *budget* is what the decodes leave of it, *need* the blocks that they take; returns the
+        budget that is left for the queue.
         """
-        if self._disturbed:
-            self.preempted, self.skipped, self._disturbed = [], [], False
-        budget = self.max_num_batched_tokens - self._num_decode
-        need = self._opening[iteration % self.block_size]
-        if self._prefilling:
-            wanted = self._wanted(threshold)
-            last = next(reversed(self.running))
-            if budget > 0 and (wanted <= budget or (len(self._prefilling) == 1 and last in self._prefilling)):
-                budget, need = self._continue_prefills(budget, need, threshold)
-            else:
-                return self._schedule_in_order(iteration, threshold)
-        elif budget < 0:
-            return self._schedule_in_order(iteration, threshold)
-        while need > self.free_blocks:
-            need -= self._preempt_last(iteration)
-        self.free_blocks -= need
-        for sequence, new, _ in self.chunks:
-            self._advance(sequence, new)
+        if self.preempted or self.skipped:
+            self.preempted, self.skipped = [], []
+        threshold = self._threshold()
+        if self._counts_suffice(budget, threshold):
+            for sequence in self._prefilling:
+                new = self._chunk(sequence, budget, threshold)
+                self.chunks.append((sequence, new, sequence.computed))
+                budget -= new
+                need += -(-(sequence.computed + new) // self.block_size) - sequence.blocks
+            while need > self.free_blocks:
+                need -= self._preempt_last(iteration)
+            self.free_blocks -= need
+            for sequence, new, _ in self.chunks:
+                self._advance(sequence, new)
+        else:
+            budget = self._schedule_in_order(iteration, threshold)
+        self.decoding = self.num_decode - len(self.skipped)
+        self.context_tokens = self.decoding * iteration + self.origins - sum(s.origin for s in self.skipped)
+        self.held_by = PREEMPTION if self.preempted else NOTHING
+        self._irregular = bool(self._prefilling or self.preempted or self.skipped)
         return budget
+
+    def _threshold(self) -> int:
+        """The cap on a prefill's tokens in this step, 0 for none: a lone request is never capped."""
+        alone = len(self.running) + self.num_waiting <= 1
+        return 0 if alone else self.long_prefill_token_threshold
+
+    def _counts_suffice(self, budget: int, threshold: int) -> bool:
+        """Whether the token budget cuts nobody short, or just a lone prefill at the list's end."""
+        if not self._prefilling:
+            return budget >= 0
+        if budget <= 0:
+            return False
+        if len(self._prefilling) == 1 and next(reversed(self.running)) in self._prefilling:
+            return True
+        return self._wanted(threshold) <= budget
 
     def _wanted(self, threshold: int) -> int:
         """Tokens that the unfinished prefills would take from an unlimited budget."""
@@ -210,15 +204,6 @@ class Scheduler:
             left = sequence.prompt_tokens + sequence.generated - sequence.computed
             wanted += min(left, threshold) if threshold else left
         return wanted
-
-    def _continue_prefills(self, budget: int, need: int, threshold: int) -> tuple[int, int]:
-        """Next chunk of each unfinished prefill; returns the budget left and the blocks needed."""
-        for sequence in self._prefilling:
-            new = self._chunk(sequence, budget, threshold)
-            self.chunks.append((sequence, new, sequence.computed))
-            budget -= new
-            need += -(-(sequence.computed + new) // self.block_size) - sequence.blocks
-        return budget, need
 
     def _chunk(self, sequence: Sequence, budget: int, threshold: int) -> int:
         new = sequence.prompt_tokens + sequence.generated - sequence.computed
@@ -259,18 +244,9 @@ class Scheduler:
             position += 1
         for sequence in order[position : len(self.running)]:
             if sequence.state == DECODE:
-                self._skip(sequence)
+                self.postpone(sequence)
+                self.skipped.append(sequence)
         return budget
-
-    def _skip(self, sequence: Sequence) -> None:
-        """*sequence* decodes nothing in this step: everything of it happens one iteration later."""
-        self._opening[(1 - sequence.origin) % self.block_size] -= 1
-        sequence.origin -= 1
-        self._origins -= 1
-        self._opening[(1 - sequence.origin) % self.block_size] += 1
-        self._expect_finish(sequence, sequence.finish_iteration + 1)
-        self.skipped.append(sequence)
-        self.batch_changed = self._disturbed = True
 
     def _preempt_last(self, iteration: int) -> int:
         """The last admitted gives its blocks back and returns to the front of the queue.
@@ -281,7 +257,7 @@ class Scheduler:
         size = self.block_size
         spared = 0
         if victim.state == DECODE:
-            self._stop_decode(victim)
+            self.stop(victim)
             victim.computed = victim.origin + iteration - 1
             victim.blocks = -(-victim.computed // size)
             victim.generated = victim.computed + 1 - victim.prompt_tokens
@@ -299,14 +275,15 @@ class Scheduler:
         self.waiting.appendleft(victim)
         self.num_waiting += 1
         self.preempted.append(victim)
-        self._disturbed = True
         return spared
 
     # -- waiting sequences -------------------------------------------------------------------------
 
-    def _admit(self, budget: int, threshold: int) -> None:
+    def _admit(self, budget: int) -> None:
         """Admit from the head of the queue until something is short; nobody passes the head."""
         waiting, running, size = self.waiting, self.running, self.block_size
+        threshold = self._threshold() if self.long_prefill_token_threshold else 0
+        self.held_by = NOTHING
         while self.num_waiting:
             sequence = waiting[0]
             if sequence.state == DONE:
@@ -319,7 +296,9 @@ class Scheduler:
                 self.held_by = TOKEN_BUDGET
                 return
             length = sequence.prompt_tokens + sequence.generated
-            new = self._chunk(sequence, budget, threshold)
+            new = length if length < budget else budget
+            if 0 < threshold < new:
+                new = threshold
             need = -(-new // size)
             if (-(-length // size) if self.reserve_full_isl else need) > self.free_blocks:
                 self.held_by = KV_BLOCKS
@@ -334,69 +313,8 @@ class Scheduler:
             sequence.blocks = need
             if new < length:
                 self._prefilling[sequence] = None
+                self._irregular = True
             self.chunks.append((sequence, new, 0))
-
-    # -- decoding ----------------------------------------------------------------------------------
-
-    def _start_decode(self, sequence: Sequence, origin: int, iteration: int) -> None:
-        sequence.state = DECODE
-        sequence.origin = origin
-        self._num_decode += 1
-        self._origins += origin
-        self._opening[(1 - origin) % self.block_size] += 1
-        self.batch_changed = True
-        self._expect_finish(sequence, iteration + sequence.output_tokens - sequence.generated)
-
-    def _stop_decode(self, sequence: Sequence) -> None:
-        origin = sequence.origin
-        self._num_decode -= 1
-        self._origins -= origin
-        self._opening[(1 - origin) % self.block_size] -= 1
-        self.batch_changed = True
-
-    def _expect_finish(self, sequence: Sequence, iteration: int) -> None:
-        sequence.finish_iteration = iteration
-        self._serial = serial = self._serial + 1
-        heappush(self._finishing, (iteration, serial, sequence))
-
-    def _repeats(self, iteration: int, max_leap: int) -> int:
-        """For how many iterations, the one at hand included, nothing in the batch can change."""
-        due = self._finishing
-        while due[0][2].state != DECODE or due[0][2].finish_iteration != due[0][0]:
-            heappop(due)
-        repeats = due[0][0] - iteration + 1
-        if repeats > max_leap:
-            repeats = max_leap
-        # Blocks for repeats - 1 further iterations must be there; the bound is checked first because
-        # it nearly always holds.
-        cycles = (repeats - 1) // self.block_size + 1
-        if self._num_decode * cycles > self.free_blocks:
-            repeats = 1 + self._affordable(iteration + 1, repeats - 1)
-        return repeats
-
-    def _affordable(self, first: int, most: int) -> int:
-        """How many iterations from *first* on, at most *most*, the free blocks last."""
-        size, free = self.block_size, self.free_blocks
-        cycles = min(free // self._num_decode, most // size)
-        free -= cycles * self._num_decode
-        count = cycles * size
-        while count < most:
-            free -= self._opening[(first + count) % size]
-            if free < 0:
-                break
-            count += 1
-        return count
-
-    def _opened(self, first: int, count: int) -> int:
-        """Blocks taken by decoding sequences in *count* iterations from *first* on."""
-        size = self.block_size
-        cycles, rest = divmod(count, size)
-        start = first % size
-        end = start + rest
-        taken = sum(self._opening[start:end])
-        if end > size:
-            taken += sum(self._opening[: end - size])
-        return cycles * self._num_decode + taken
 
     # -- leaving -----------------------------------------------------------------------------------
 
@@ -408,7 +326,7 @@ class Scheduler:
                 sequence.state = DONE
             elif sequence.state != DONE:
                 if sequence.state == DECODE:
-                    self._stop_decode(sequence)
+                    self.stop(sequence)
                     sequence.computed = sequence.origin + self.iteration
                     # The token of this iteration is lost; one that was skipped in it loses none.
                     lost = sequence not in self.skipped

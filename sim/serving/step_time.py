@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence as Array
 from dataclasses import dataclass, field
-from math import sqrt
+from math import ceil, sqrt
 
 import numpy as np
 
 from sim.clock import GRID_SHIFT, on_grid
 
-_NODES = 4096
+_NODES = 1024
 
 
 class WorkIntegral:
@@ -91,15 +91,21 @@ class Composition:
     def reaches(self, elapsed_s: float, iterations: int, total_s: float) -> tuple[int, float]:
         """The first iteration to end at or after *elapsed_s*, and when it ends.
 
-        *total_s*, not before *elapsed_s*, is when the *iterations*-th ends. Later iterations are
-        longer, so a chord never overshoots by more than rounding, and no iteration is shorter than
-        its base, which spares most of the search.
+        *total_s*, not before *elapsed_s*, is when the *iterations*-th ends. One Newton step from the
+        chord lands within a rounding error; no iteration is shorter than its base, which mostly
+        spares a look at the one before.
         """
+        guess = iterations * elapsed_s / total_s
+        work = self._work + guess * self._step
+        node, value, half_rise, area = self._pieces[int(sqrt(work) * self._per_root)]
+        d = work - node
+        area = area + d * (value + d * half_rise) - self._offset
         base_s = self._base_s
-        count = int(iterations * elapsed_s / total_s) or 1
+        rate_s = base_s + self._scale * self._step * (value + 2.0 * d * half_rise)
+        count = ceil(guess + (elapsed_s - guess * base_s - self._scale * area) / rate_s) or 1
         reached = self.elapsed_s(count)
         while reached < elapsed_s:
-            count += int((elapsed_s - reached) * (iterations - count) / (total_s - reached)) or 1
+            count += 1
             reached = self.elapsed_s(count)
         while count > 1 and reached - elapsed_s >= base_s:
             before = self.elapsed_s(count - 1)

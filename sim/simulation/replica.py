@@ -115,8 +115,25 @@ class Replica:
     # -- the loop ----------------------------------------------------------------------------------
 
     def _iterations_end(self, _event: Event) -> None:
-        """Apply what the iterations in progress have produced, then begin the next ones."""
-        scheduler, recorder, now = self.scheduler, self.recorder, self.env.now
+        """Finish the iterations in progress and begin the next, over and over.
+
+        An end before which nothing else can happen needs no event: the loop goes on with it at once.
+        """
+        now = self.env.now
+        while True:
+            self._finish(now)
+            end_s = self._begin(now)
+            if end_s is None:
+                self._end = None
+                return
+            if end_s >= self.env.peek():
+                self._end = self._ring(end_s - self.env.now)
+                return
+            now = end_s
+
+    def _finish(self, now: float) -> None:
+        """Apply what the iterations that end *now* have produced."""
+        scheduler, recorder = self.scheduler, self.recorder
         finished = scheduler.finish(self._leap)
         if self._batch is not None:
             self._done += self._leap
@@ -133,27 +150,22 @@ class Replica:
             recorder.stretch(request, sequence.first_row)
         if self._aborted:
             self._record_aborted()
-        self._begin(now)
 
-    def _begin(self, now: float) -> None:
-        """Form the next batch and ring at its end; idle when there is no work."""
+    def _begin(self, now: float) -> float | None:
+        """Form the next batch; returns when its iterations end, None when there is no work."""
         scheduler = self.scheduler
-        if not scheduler.schedule(self.max_leap):
-            self._end = None
-            self._leap = 0
-            return
+        self._leap = leap = scheduler.schedule(self.max_leap)
+        if not leap:
+            return None
         if scheduler.preempted or scheduler.skipped:
             self._hold_up(now)
         if scheduler.chunks or self._held_up:
-            self._leap = 1
-            self._end = self._ring(self._mixed_step(now))
-            return
+            return now + self._mixed_step(now)
         if self._batch is None or scheduler.batch_changed:
             self._open(now)
         batch = self._batch
-        self._leap = leap = scheduler.leap
         self._planned_s = planned_s = batch.elapsed_s(self._done + leap)
-        self._end = self._ring(batch.start_s + planned_s - now)
+        return batch.start_s + planned_s
 
     def _ring(self, delay_s: float) -> IterationsEnd:
         """An event in *delay_s* that ends the iterations in progress."""
