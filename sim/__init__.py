@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sim.faults import InputFault
 from sim.scenario import Scenario, load
@@ -11,6 +11,7 @@ from sim.version import __version__
 
 if TYPE_CHECKING:
     from sim.planning.knee import Knee
+    from sim.planning.search import Progress
     from sim.results import Result
 
 __all__ = ["InputFault", "Scenario", "__version__", "find_knee", "load", "simulate"]
@@ -26,10 +27,16 @@ def simulate(scenario: Scenario | str | Path, max_leap: int | None = None) -> Re
     return Result(simulation.simulate(scenario, max_leap))
 
 
-def find_knee(scenario: Scenario | str | Path, **options: Any) -> Knee:
-    """The highest load at which every limit of *scenario* holds; see `sim.planning.knee.find_knee`."""
+def find_knee(
+    scenario: Scenario | str | Path, *, tolerance: float = 0.02, progress: Progress | None = None
+) -> Knee:
+    """The highest load at which every limit of *scenario* holds, to *tolerance* (relative).
+
+    See `sim.planning.knee.find_knee`; the answer can `plot()` itself.
+    """
     from sim.planning import knee
+    from sim.report.figures import knee_figure
 
     if not isinstance(scenario, Scenario):
         scenario = load(scenario)
-    return knee.find_knee(scenario, **options)
+    return knee.find_knee(scenario, tolerance=tolerance, progress=progress, draw=knee_figure)

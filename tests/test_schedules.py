@@ -67,7 +67,9 @@ def test_s1_a_block_is_taken_when_the_token_that_needs_it_is_computed() -> None:
     assert finished(rows) == {"A": 3}
 
 
-@pytest.mark.parametrize(("prompt", "answer", "peak"), [(33, 3, 3), (32, 1, 2), (32, 2, 3), (16, 17, 2), (16, 18, 3)])
+@pytest.mark.parametrize(
+    ("prompt", "answer", "peak"), [(33, 3, 3), (32, 1, 2), (32, 2, 3), (16, 17, 2), (16, 18, 3)]
+)
 def test_s1_the_peak_is_all_tokens_but_the_last(prompt: int, answer: int, peak: int) -> None:
     """ceil((P + M - 1) / 16) blocks are enough to finish, and one less is not."""
     assert peak == -(-(prompt + answer - 1) // 16)
@@ -172,7 +174,7 @@ def test_s14_nobody_passes_the_head_of_the_queue() -> None:
 
 def test_s15_a_budget_below_the_decode_set_serves_the_list_from_the_front() -> None:
     """Budget 4, four sequences 4 + 4: D starts when A has gone; ends at 4, 6, 7 and 9."""
-    rows = steps({name: (1, 4, 4) for name in "ABCD"}, 9, budget=4, seqs=4)
+    rows = steps(dict.fromkeys("ABCD", (1, 4, 4)), 9, budget=4, seqs=4)
     assert tokens(rows) == [
         {"A": 4},
         {"A": 1, "B": 3},

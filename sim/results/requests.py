@@ -111,7 +111,9 @@ class RequestTable:
     @cached_property
     def got_tokens(self) -> np.ndarray:
         """Output tokens that each request's client has got."""
-        return np.where(self.completed, self.run.requests.output_tokens, self.run.recorder.column("got_tokens"))
+        return np.where(
+            self.completed, self.run.requests.output_tokens, self.run.recorder.column("got_tokens")
+        )
 
     def values(self, metric: str, which: np.ndarray) -> np.ndarray:
         """The defined values of a latency *metric* (its name without ``_s``) among *which* requests."""

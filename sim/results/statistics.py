@@ -2,90 +2,90 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-PERCENTILES = (50, 90, 95, 99)
-HISTOGRAM_ERROR = 1e-3  # relative, of a percentile read off bins
+PERCENTILES: tuple[float, ...] = (50, 90, 95, 99)
+EXACT_VALUES = 2_000_000
+BIN_ERROR = 1e-3  # relative
 
 
-def describe(values: np.ndarray, reason: str) -> dict[str, Any]:
+def describe(values: np.ndarray, reason: str, percentiles: Sequence[float] = PERCENTILES) -> dict[str, Any]:
     """Mean, percentiles and maximum of *values*; all null, with *reason*, where there are none.
 
     Percentiles interpolate linearly between order statistics, as numpy does by default.
     """
     n = len(values)
     if not n:
-        return _undefined(reason)
+        return _undefined(reason, percentiles)
     ordered = np.sort(values)
-    at = np.array(PERCENTILES) / 100.0 * (n - 1)
+    at = np.array(percentiles) / 100.0 * (n - 1)
     low = at.astype(np.int64)
     high = np.minimum(low + 1, n - 1)
     quantiles = ordered[low] + (at - low) * (ordered[high] - ordered[low])
-    return _described(float(ordered.mean()), quantiles.tolist(), float(ordered[-1]), n)
+    return _described(float(ordered.mean()), quantiles.tolist(), float(ordered[-1]), n, percentiles)
 
 
-def _described(mean: float, quantiles: list[float], largest: float, n: int) -> dict[str, Any]:
-    percentiles = {f"p{p}": q for p, q in zip(PERCENTILES, quantiles, strict=True)}
-    return {"mean": mean, **percentiles, "max": largest, "n": n}
+def _described(
+    mean: float, quantiles: list[float], largest: float, n: int, percentiles: Sequence[float]
+) -> dict[str, Any]:
+    named = {f"p{p:g}": q for p, q in zip(percentiles, quantiles, strict=True)}
+    return {"mean": mean, **named, "max": largest, "n": n}
 
 
-def _undefined(reason: str) -> dict[str, Any]:
-    return {
-        "mean": None,
-        **{f"p{p}": None for p in PERCENTILES},
-        "max": None,
-        "n": 0,
-        "reason": reason,
-    }
+def _undefined(reason: str, percentiles: Sequence[float]) -> dict[str, Any]:
+    named = dict.fromkeys(f"p{p:g}" for p in percentiles)
+    return {"mean": None, **named, "max": None, "n": 0, "reason": reason}
 
 
 @dataclass
-class Histogram:
-    """Weighted samples that are only ever described.
+class WeightedSample:
+    """Positive values with counts that are only ever described; *largest* is their maximum.
 
-    *exact* keeps each sample; otherwise samples fall into bins of equal ratio and a percentile is off
-    by at most `HISTOGRAM_ERROR`, mean and maximum not at all.
+    More than `EXACT_VALUES` of them are kept in bins of equal ratio: a percentile is then off by at
+    most `BIN_ERROR`, the mean and the maximum not at all.
     """
 
-    exact: bool
+    largest: float = 0.0
     _values: list[np.ndarray] = field(default_factory=list)
     _weights: list[np.ndarray] = field(default_factory=list)
-    _largest: float = 0.0
+    _kept: int = 0
 
     def add(self, values: np.ndarray, weights: np.ndarray) -> None:
-        """Add *values* (positive), each *weights* (counts) times."""
-        self._largest = max(self._largest, float(values.max(initial=0.0)))
-        if self.exact or not len(values):
-            self._values.append(values)
-            self._weights.append(weights)
-            return
-        bins = np.rint(np.log(values) / (2 * HISTOGRAM_ERROR)).astype(np.int64)
-        lowest = bins.min()
-        count = np.bincount(bins - lowest, weights=weights)
-        total = np.bincount(bins - lowest, weights=weights * values)
-        used = np.flatnonzero(count)
-        self._values.append(total[used] / count[used])  # the mean of a bin keeps the overall mean exact
-        self._weights.append(count[used].astype(np.int64))
+        """Add *values*, each *weights* times."""
+        self.largest = max(self.largest, float(values.max(initial=0.0)))
+        self._values.append(values)
+        self._weights.append(weights)
+        self._kept += len(values)
+        if self._kept > EXACT_VALUES:
+            self._bin()
 
-    @property
-    def count(self) -> int:
-        """How many samples there are."""
-        return int(sum(int(w.sum()) for w in self._weights))
-
-    def describe(self, reason: str) -> dict[str, Any]:
-        """Like `describe`, by weight; a percentile is the smallest sample that reaches its share."""
+    def _bin(self) -> None:
         values, weights = np.concatenate(self._values), np.concatenate(self._weights)
-        n = int(weights.sum())
-        if not n:
-            return _undefined(reason)
+        bins = np.rint(np.log(values) / (2 * BIN_ERROR)).astype(np.int64)
+        bins -= bins.min()
+        count = np.bincount(bins, weights=weights)
+        total = np.bincount(bins, weights=weights * values)
+        used = np.flatnonzero(count)
+        self._values = [total[used] / count[used]]  # the mean of a bin keeps the overall mean exact
+        self._weights = [np.rint(count[used]).astype(np.int64)]
+        self._kept = len(used)
+
+    def describe(self, reason: str, percentiles: Sequence[float] = PERCENTILES) -> dict[str, Any]:
+        """Like `describe`, by weight; a percentile is the smallest value that reaches its share."""
+        if not self._kept:
+            return _undefined(reason, percentiles)
+        values, weights = np.concatenate(self._values), np.concatenate(self._weights)
         order = np.argsort(values, kind="stable")
-        values, reached = values[order], np.cumsum(weights[order])
-        at = np.searchsorted(reached, np.array(PERCENTILES) / 100.0 * n)
-        mean = float(values @ weights[order]) / n
-        return _described(mean, values[at].tolist(), self._largest, n)
+        values, weights = values[order], weights[order]
+        reached = np.cumsum(weights)
+        n = int(reached[-1])
+        at = np.searchsorted(reached, np.array(percentiles) / 100.0 * n)
+        mean = float(values @ weights) / n
+        return _described(mean, values[at].tolist(), self.largest, n, percentiles)
 
 
 def growth(

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
-from sim.results.statistics import Histogram
+from sim.results.statistics import WeightedSample
 from sim.serving.scheduler import HELD_BY
 from sim.serving.step_time import StepTime
 from sim.simulation.recorder import Recorder
 
-EXACT_ITERATIONS = 2_000_000  # a longer run's percentiles of gaps come from a histogram
+SPREAD = 1e-3  # iterations of a row that differ by less, relatively, count at their mean
 _ROWS_AT_A_TIME = 1 << 16
 
 
@@ -37,6 +38,7 @@ class StepLog:
             self.decodes[rows].astype(np.int64), self.context_tokens[rows].astype(np.int64), iterations
         )
 
+    @cached_property
     def longest_s(self) -> np.ndarray:
         """The longest iteration of each row: its last, since contexts only grow."""
         longest = self.end_s - self.start_s
@@ -44,31 +46,43 @@ class StepLog:
         longest[many] -= self.elapsed_s(many, self.iterations[many].astype(np.int64) - 1)
         return longest
 
-    def durations_s(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Every iteration of *rows*, regenerated: its duration in s, and its row."""
-        counts = self.iterations[rows].astype(np.int64)
-        owner = np.repeat(rows, counts)
-        first = np.cumsum(counts) - counts
-        number = np.arange(len(owner)) - np.repeat(first, counts)  # 0 for a row's first iteration
-        duration = (self.end_s - self.start_s)[owner]
-        many = np.flatnonzero(np.repeat(counts > 1, counts))
-        before = np.where(number[many] > 0, self.elapsed_s(owner[many], np.maximum(number[many], 1)), 0.0)
-        duration[many] = self.elapsed_s(owner[many], number[many] + 1) - before
-        return duration, owner
+    def durations_s(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The iterations of *rows*, regenerated in groups that differ by less than `SPREAD`.
 
-    def gaps(self, wanted: np.ndarray) -> Histogram:
+        Returns each group's mean duration in s, how many iterations it has, and its row. Durations
+        of a row grow almost evenly, so twice the distance of the last from the mean is their range.
+        """
+        counts = self.iterations[rows].astype(np.int64)
+        mean_s = (self.end_s - self.start_s)[rows] / counts
+        rise = 2.0 * (self.longest_s[rows] / mean_s - 1.0)
+        groups = np.clip(np.ceil(rise / SPREAD), 1, counts).astype(np.int64)
+        few = groups == 1
+        owner = np.repeat(np.arange(len(rows)), np.where(few, 0, groups))
+        number = np.arange(len(owner)) - np.searchsorted(owner, owner)
+        first = number * counts[owner] // groups[owner]
+        last = (number + 1) * counts[owner] // groups[owner]
+        split = self.elapsed_s(rows[owner], last)
+        split -= np.where(first > 0, self.elapsed_s(rows[owner], np.maximum(first, 1)), 0.0)
+        size = last - first
+        return (
+            np.concatenate([mean_s[few], split / size]),
+            np.concatenate([counts[few], size]),
+            np.concatenate([rows[few], rows[owner]]),
+        )
+
+    def gaps(self, wanted: np.ndarray) -> WeightedSample:
         """Every gap between two tokens of the requests that are *wanted* (bool, one a request)."""
         recorder = self.recorder
         weight = self._weights(wanted)
         rows = np.flatnonzero(weight)
-        exact = int(self.iterations[rows].sum(dtype=np.int64)) <= EXACT_ITERATIONS
-        histogram = Histogram(exact)
-        for part in np.array_split(rows, max(1, -(-len(rows) // _ROWS_AT_A_TIME))):
-            duration, owner = self.durations_s(part)
-            histogram.add(duration, weight[owner])
+        sample = WeightedSample()
+        for first in range(0, len(rows), _ROWS_AT_A_TIME):
+            duration_s, count, owner = self.durations_s(rows[first : first + _ROWS_AT_A_TIME])
+            sample.add(duration_s, count * weight[owner])
+        sample.largest = float(self.longest_s[rows].max(initial=0.0))
         pauses = recorder.column("gap_s")[wanted[recorder.column("gap_request")]]
-        histogram.add(pauses, np.ones(len(pauses), dtype=np.int64))
-        return histogram
+        sample.add(pauses, np.ones(len(pauses), dtype=np.int64))
+        return sample
 
     def _weights(self, wanted: np.ndarray) -> np.ndarray:
         """How many of the *wanted* requests decoded in each row."""
@@ -85,7 +99,7 @@ class StepLog:
         stall = np.full(num_requests, -np.inf)
         request = recorder.column("stretch_request")
         first, last = recorder.column("stretch_first_row"), recorder.column("stretch_last_row")
-        np.maximum.at(stall, request, _range_max(self.longest_s(), first, last))
+        np.maximum.at(stall, request, _range_max(self.longest_s, first, last))
         np.maximum.at(stall, recorder.column("gap_request"), recorder.column("gap_s"))
         stall[np.isneginf(stall)] = np.nan
         return stall

@@ -9,15 +9,16 @@ from typing import Any
 import numpy as np
 
 from sim.results.requests import RequestTable
-from sim.results.statistics import describe, growth
+from sim.results.statistics import PERCENTILES, describe, growth
 from sim.results.steps import StepLog
 from sim.simulation import Run
-from sim.simulation.recorder import CANCELLED, COMPLETED, NEVER_SCHEDULABLE, STATUS, UNFINISHED
+from sim.simulation.recorder import CANCELLED, COMPLETED, STATUS, UNFINISHED
 from sim.version import __version__
 
 _NOBODY = "no request that arrived in the window completed"
 _ONE_TOKEN = "not defined: every measured answer has one token"
 _NO_WINDOW = "all requests arrive at one instant: judge this run by makespan"
+_BETWEEN_TOKENS = ("tpot", "itl", "stall")
 _LATENCIES = ("ttft", "server_ttft", "queue", "tpot", "stall", "e2e")
 
 
@@ -73,11 +74,17 @@ def _sha256(document: Any) -> str:
 def _latencies(table: RequestTable, log: StepLog) -> dict[str, Any]:
     measured = table.measured
     nobody = not measured.any()
+    limits = [key.rsplit("_", 2)[:2] for key in table.run.scenario.slo]
     result = {}
-    for metric in _LATENCIES:
-        reason = _ONE_TOKEN if metric in ("tpot", "stall") and not nobody else _NOBODY
-        result[f"{metric}_s"] = describe(table.values(metric, measured), reason)
-    result["itl_s"] = log.gaps(measured).describe(_NOBODY if nobody else _ONE_TOKEN)
+    for metric in (*_LATENCIES, "itl"):
+        # A limit on another percentile than the usual ones adds it.
+        asked = {float(stat[1:]) for name, stat in limits if name == metric and stat.startswith("p")}
+        percentiles = (*PERCENTILES, *sorted(asked.difference(PERCENTILES)))
+        reason = _NOBODY if nobody or metric not in _BETWEEN_TOKENS else _ONE_TOKEN
+        if metric == "itl":
+            result["itl_s"] = log.gaps(measured).describe(reason, percentiles)
+        else:
+            result[f"{metric}_s"] = describe(table.values(metric, measured), reason, percentiles)
     for name in ("prompt_tokens", "output_tokens"):
         result[name] = describe(getattr(table.run.requests, name)[measured], _NOBODY)
     return result
@@ -168,9 +175,12 @@ def _utilization(run: Run, log: StepLog, table: RequestTable) -> dict[str, Any]:
     if span_s <= 0.0:
         return {"busy": None, "mfu": None, "mbu": None, "front_end": None, "reason": "nothing ran"}
     flops, moved = _work(run, log)
+    dtype = run.model.weight_dtype(run.scenario.engine["weight_dtype"])
     return {
         "busy": float((log.end_s - log.start_s).sum()) / span_s,
-        "mfu": flops / span_s / run.profile.peak_flops(run.model.weight_dtype(run.scenario.engine["weight_dtype"])),
+        "mfu": flops
+        / span_s
+        / run.profile.peak_flops(run.model.weight_dtype(run.scenario.engine["weight_dtype"])),
         "mbu": moved / span_s / run.profile.memory_bandwidth_bytes_per_s,
         "front_end": run.front_end.busy_s / span_s,
     }
@@ -238,7 +248,10 @@ def _binding(log: StepLog) -> dict[str, Any]:
 def _cost(run: Run, rates: dict[str, Any]) -> dict[str, Any]:
     """Price of a million tokens at this load, all GPUs of the replica paid for."""
     usd_per_s = run.scenario.cost["gpu_hour_usd"] * run.scenario.engine["tensor_parallel_size"] / 3600.0
-    names = {"usd_per_1m_output_tokens": "output_throughput", "usd_per_1m_total_tokens": "total_token_throughput"}
+    names = {
+        "usd_per_1m_output_tokens": "output_throughput",
+        "usd_per_1m_total_tokens": "total_token_throughput",
+    }
     return {name: usd_per_s * 1e6 / rates[rate] if rates[rate] else None for name, rate in names.items()}
 
 
@@ -278,7 +291,9 @@ def _warnings(run: Run, stable: bool) -> list[str]:
     """What a reader of the numbers must know."""
     warnings = ["prefix caching is off: the engine's own default is on, and shared prompts would be cheaper"]
     if not stable:
-        warnings.append("unstable: the queue grows for as long as the load lasts; percentiles depend on the run's length")
+        warnings.append(
+            "unstable: the queue grows for as long as the load lasts; percentiles depend on the run's length"
+        )
     estimated = run.profile.estimated_keys()
     if estimated:
         warnings.append(f"estimated, not measured, in {run.profile.name}: {', '.join(estimated)}")

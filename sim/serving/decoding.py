@@ -19,6 +19,16 @@ from sim.serving.sequence import DECODE, Sequence
 class Decoding:
     """Counters of the sequences that get one token in every iteration."""
 
+    __slots__ = (
+        "_serial",
+        "batch_changed",
+        "block_size",
+        "finishing",
+        "num_decode",
+        "opening",
+        "origins",
+    )
+
     def __init__(self, block_size: int) -> None:
         self.block_size = block_size
         self.num_decode = 0

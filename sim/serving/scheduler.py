@@ -31,6 +31,31 @@ class Scheduler(Decoding):
     stayed there.
     """
 
+    __slots__ = (
+        "_aborting",
+        "_irregular",
+        "_prefilling",
+        "blocks_in_use",
+        "chunks",
+        "context_tokens",
+        "decoding",
+        "discarded_tokens",
+        "free_blocks",
+        "held_by",
+        "iteration",
+        "long_prefill_token_threshold",
+        "max_num_batched_tokens",
+        "max_num_seqs",
+        "num_blocks",
+        "num_waiting",
+        "preempted",
+        "preemptions",
+        "reserve_full_isl",
+        "running",
+        "skipped",
+        "waiting",
+    )
+
     def __init__(
         self,
         num_blocks: int,
@@ -68,10 +93,15 @@ class Scheduler(Decoding):
 
     # -- from outside ------------------------------------------------------------------------------
 
-    def add(self, sequence: Sequence) -> None:
-        """Append *sequence* to the queue."""
+    def add(self, sequence: Sequence) -> bool:
+        """Append *sequence* to the queue; returns whether it might be in the next batch."""
         self.waiting.append(sequence)
-        self.num_waiting += 1
+        self.num_waiting = waiting = self.num_waiting + 1
+        return (
+            waiting == 1
+            and len(self.running) < self.max_num_seqs
+            and self.num_decode < self.max_num_batched_tokens
+        )
 
     def abort(self, sequence: Sequence) -> None:
         """Give *sequence* up: its blocks are free when the iteration in progress ends.
@@ -80,14 +110,6 @@ class Scheduler(Decoding):
         """
         if sequence.state != DONE:
             self._aborting.append(sequence)
-
-    def may_admit(self) -> bool:
-        """Whether a sequence that joins an empty queue now could be in the next batch."""
-        return (
-            self.num_waiting <= 1
-            and len(self.running) < self.max_num_seqs
-            and self.num_decode < self.max_num_batched_tokens
-        )
 
     def scheduled_tokens(self) -> dict[Sequence, int]:
         """The step's tokens by sequence, in running order. For people and tests: O(running)."""
@@ -136,11 +158,13 @@ class Scheduler(Decoding):
         self.blocks_in_use = self.num_blocks - self.free_blocks
         if self._aborting:
             self._drop_aborted()
-        finished = self.due(iteration)
-        for sequence in finished:
-            sequence.generated = sequence.output_tokens
-            sequence.blocks = -(-(sequence.origin + iteration) // self.block_size)
-            self._release(sequence)
+        finished = []
+        if self.finishing and self.finishing[0][0] <= iteration:
+            finished = self.due(iteration)
+            for sequence in finished:
+                sequence.generated = sequence.output_tokens
+                sequence.blocks = -(-(sequence.origin + iteration) // self.block_size)
+                self._release(sequence)
         for sequence, _, _ in self.chunks:
             length = sequence.prompt_tokens + sequence.generated
             if sequence.computed == length and sequence.state == PREFILL:

@@ -45,19 +45,13 @@ class WorkIntegral:
             zip(work[:-1].tolist(), value[:-1].tolist(), (rise / 2).tolist(), area[:-1].tolist(), strict=True)
         )
 
-    def upto(self, work_s: float) -> float:
-        """The integral of f from 0 to *work_s*, in s^2."""
-        node, value, half_rise, area = self.pieces[int(sqrt(work_s) * self.per_root)]
-        d = work_s - node
-        return area + d * (value + d * half_rise)
-
     def at(self, work_s: float) -> float:
         """f(*work_s*), in s."""
         node, value, half_rise, _ = self.pieces[int(sqrt(work_s) * self.per_root)]
         return value + 2.0 * (work_s - node) * half_rise
 
-    def upto_array(self, work_s: np.ndarray) -> np.ndarray:
-        """`upto` for an array of any shape."""
+    def upto(self, work_s: np.ndarray) -> np.ndarray:
+        """The integral of f from 0 to *work_s* (any shape), in s^2; `Composition` has it for scalars."""
         i = (np.sqrt(work_s) * self.per_root).astype(np.int64)
         d = work_s - self._node[i]
         return self._area[i] + d * (self._value[i] + d * self._half_rise[i])
@@ -66,23 +60,40 @@ class WorkIntegral:
 class Composition:
     """A batch of unchanging decodes: when its iterations end.
 
-    *n* sequences whose contexts sum to *context_tokens* in the first iteration, from *start_s* on.
-    Every end is computed from the start, so that it does not matter where leaps begin and end.
+    Every end is computed from the start, so that it does not matter where leaps begin and end. One
+    object serves a replica's batches one after another.
     """
 
-    __slots__ = ("_base_s", "_offset", "_per_root", "_pieces", "_scale", "_step", "_work", "start_s")
+    __slots__ = (
+        "_base_s",
+        "_model",
+        "_offset",
+        "_per_root",
+        "_pieces",
+        "_scale",
+        "_step",
+        "_work",
+        "start_s",
+    )
 
-    def __init__(self, model: StepTime, start_s: float, n: int, context_tokens: int) -> None:
+    def __init__(self, model: StepTime) -> None:
+        self._model = model
+        self._pieces, self._per_root = model.attention.pieces, model.attention.per_root
+        self.start_s = 0.0
+
+    def begin(self, start_s: float, n: int, context_tokens: int) -> None:
+        """*n* sequences decode on from *start_s*; their contexts sum to *context_tokens* at first."""
+        model = self._model
         self.start_s = start_s
         self._base_s, self._step, self._scale, lead = model.by_decodes[n]
         self._work = work = context_tokens * model.work_per_token_s + lead
-        attention = model.attention
-        self._offset = attention.upto(work)
-        self._pieces, self._per_root = attention.pieces, attention.per_root
+        node, value, half_rise, area = self._pieces[int(sqrt(work) * self._per_root)]
+        d = work - node
+        self._offset = area + d * (value + d * half_rise)
 
     def elapsed_s(self, iterations: int) -> float:
         """Time from the start to the end of the *iterations*-th iteration, on the grid."""
-        work = self._work + iterations * self._step  # from here as in `WorkIntegral.upto`
+        work = self._work + iterations * self._step  # from here on `WorkIntegral.upto`
         node, value, half_rise, area = self._pieces[int(sqrt(work) * self._per_root)]
         d = work - node
         area = area + d * (value + d * half_rise) - self._offset
@@ -155,9 +166,9 @@ class StepTime:
         columns = (base_s, step_s, self.layers / step_s, lead_s)
         object.__setattr__(self, "by_decodes", list(zip(*(c.tolist() for c in columns), strict=True)))
 
-    def composition(self, start_s: float, n: int, context_tokens: int) -> Composition:
-        """*n* sequences that decode on from *start_s*; see `Composition`."""
-        return Composition(self, start_s, n, context_tokens)
+    def composition(self) -> Composition:
+        """A clock for batches of unchanging decodes; see `Composition`."""
+        return Composition(self)
 
     def mixed_s(
         self,
@@ -195,5 +206,5 @@ class StepTime:
         """`Composition.elapsed_s` for arrays of compositions (equal shapes), in s."""
         base_s, step_s, scale, lead_s = np.asarray(self.by_decodes)[n].T
         work = context_tokens * self.work_per_token_s + lead_s
-        area = self.attention.upto_array(work + iterations * step_s) - self.attention.upto_array(work)
+        area = self.attention.upto(work + iterations * step_s) - self.attention.upto(work)
         return on_grid(iterations * base_s + scale * area)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -57,5 +58,7 @@ def open_loop(
 
 def _rows(*columns: np.ndarray) -> Iterator[tuple[Any, ...]]:
     """The rows of equally long *columns* as plain Python values, a chunk in memory at a time."""
-    for first in range(0, len(columns[0]), _CHUNK):
-        yield from zip(*(column[first : first + _CHUNK].tolist() for column in columns), strict=True)
+    parts = (slice(first, first + _CHUNK) for first in range(0, len(columns[0]), _CHUNK))
+    return chain.from_iterable(
+        zip(*(column[part].tolist() for column in columns), strict=True) for part in parts
+    )

@@ -34,7 +34,7 @@ GAP = np.dtype([("gap_request", "i4"), ("gap_s", "f8")])
 
 # Rows are packed as they come: one call a row, and the array is a view of the bytes.
 pack_step = Struct("=3d8ib").pack
-_pack_stretch = Struct("=3i").pack
+pack_stretch = Struct("=3i").pack
 _pack_gap = Struct("=id").pack
 
 
@@ -54,6 +54,21 @@ class Recorder:
     *Stretches* (`STRETCH`): the rows, first to last, in which a request decoded without a break.
     *Gaps* (`GAP`): pauses between two tokens that are no single iteration.
     """
+
+    __slots__ = (
+        "abandoned_tokens",
+        "finish_s",
+        "first_scheduled_s",
+        "first_token_s",
+        "gaps",
+        "got_tokens",
+        "num_rows",
+        "preemptions",
+        "queued_s",
+        "status",
+        "steps",
+        "stretches",
+    )
 
     def __init__(self, num_requests: int) -> None:
         nan = array("d", [float("nan")])
@@ -75,7 +90,7 @@ class Recorder:
     def stretch(self, request: int, first_row: int) -> None:
         """*request* decoded in every iteration from row *first_row* to the last row written."""
         if first_row < self.num_rows:
-            self.stretches += _pack_stretch(request, first_row, self.num_rows - 1)
+            self.stretches += pack_stretch(request, first_row, self.num_rows - 1)
 
     def gap(self, request: int, seconds: float) -> None:
         """*request* waited *seconds* between two tokens, over more than one iteration."""
@@ -83,11 +98,8 @@ class Recorder:
 
     def column(self, name: str) -> np.ndarray:
         """The column *name* as an array, without a copy."""
-        if name in STEP.names:
-            return np.frombuffer(self.steps, STEP)[name]
-        if name in STRETCH.names:
-            return np.frombuffer(self.stretches, STRETCH)[name]
-        if name in GAP.names:
-            return np.frombuffer(self.gaps, GAP)[name]
+        for packed, row in ((self.steps, STEP), (self.stretches, STRETCH), (self.gaps, GAP)):
+            if name in (row.names or ()):
+                return np.frombuffer(packed, row)[name]
         values = getattr(self, name)
         return np.frombuffer(values, values.typecode) if len(values) else np.empty(0, values.typecode)

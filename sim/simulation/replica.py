@@ -10,23 +10,27 @@ bytes.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
 from simpy import Environment, Event
+from simpy.events import EventPriority
 
 from sim.serving.scheduler import Scheduler
 from sim.serving.sequence import DONE, PREFILL, Sequence
-from sim.simulation.recorder import CANCELLED, COMPLETED, UNFINISHED, Recorder, pack_step
+from sim.simulation.recorder import CANCELLED, COMPLETED, UNFINISHED, Recorder, pack_step, pack_stretch
 
 # Arrivals, aborts and deadlines of an instant are seen by the schedule that is formed at it: SimPy
 # triggers smaller priorities first, and its own timeouts have 1.
-AFTER_ARRIVALS = 2
+AFTER_ARRIVALS = EventPriority(2)
+INFINITY = float("inf")
 
 
 class Batch(Protocol):
     """What a replica asks of an unchanging batch (`sim.serving.step_time.Composition`)."""
 
     start_s: float
+
+    def begin(self, start_s: float, n: int, context_tokens: int) -> None: ...
 
     def elapsed_s(self, iterations: int) -> float: ...
 
@@ -36,7 +40,7 @@ class Batch(Protocol):
 class Clockwork(Protocol):
     """What a replica asks of a step-time model (`sim.serving.step_time.StepTime`)."""
 
-    def composition(self, start_s: float, n: int, context_tokens: int) -> Batch: ...
+    def composition(self) -> Batch: ...
 
     def mixed_s(
         self,
@@ -51,17 +55,39 @@ class Clockwork(Protocol):
 
 
 class IterationsEnd(Event):
-    """An event that is triggered from the start: it only waits for its time."""
+    """An event that is triggered from the start and only waits for its time; it can ring again."""
 
     _ok = True
     _value = None
 
-    def __init__(self, callbacks: list[Callable[[Event], None]]) -> None:
-        self.callbacks = callbacks
+    def __init__(self) -> None:
+        self.callbacks = None  # type: ignore[assignment]  # SimPy's own mark of an event that has rung
 
 
 class Replica:
     """One engine on one GPU group, in simulated time."""
+
+    __slots__ = (
+        "_aborted",
+        "_batch",
+        "_blocks_first",
+        "_composing",
+        "_context_tokens",
+        "_decodes",
+        "_done",
+        "_end",
+        "_held_by",
+        "_held_up",
+        "_idle",
+        "_leap",
+        "_planned_s",
+        "_when_it_rings",
+        "env",
+        "max_leap",
+        "recorder",
+        "scheduler",
+        "step_time",
+    )
 
     def __init__(
         self,
@@ -76,10 +102,12 @@ class Replica:
         self.step_time = step_time
         self.recorder = recorder
         self.max_leap = max_leap
-        self._when_it_rings = [self._iterations_end]
-        self._end: IterationsEnd | None = None  # of the iterations in progress; None while idle
+        self._when_it_rings: list[Callable[[Event], None]] = [self._iterations_end]
+        self._idle = True
+        self._end = IterationsEnd()  # of the iterations in progress
         self._leap = 0  # iterations in progress
-        self._batch: Batch | None = None  # while the same sequences decode
+        self._batch = step_time.composition()
+        self._composing = False  # the same sequences decode, iteration after iteration
         self._done = 0  # iterations of the batch before those in progress
         self._planned_s = 0.0  # from the batch's start to the end of those in progress
         self._decodes = 0
@@ -91,10 +119,11 @@ class Replica:
 
     def submit(self, sequence: Sequence) -> None:
         """*sequence* enters the queue now."""
-        self.scheduler.add(sequence)
-        if self._end is None:
-            self._end = self._ring(0.0)
-        elif self._leap > 1 and self.scheduler.may_admit():
+        may_join = self.scheduler.add(sequence)
+        if self._idle:
+            self._idle = False
+            self._ring(0.0)
+        elif may_join and self._leap > 1:
             self._cut()
 
     def abort(self, sequence: Sequence) -> None:
@@ -110,7 +139,8 @@ class Replica:
 
     def give_up(self, event: Event) -> None:
         """Abort the sequence that *event* carries: what a patience timer calls."""
-        self.abort(event.value)
+        sequence: Any = event.value
+        self.abort(sequence)
 
     # -- the loop ----------------------------------------------------------------------------------
 
@@ -119,59 +149,63 @@ class Replica:
 
         An end before which nothing else can happen needs no event: the loop goes on with it at once.
         """
-        now = self.env.now
+        now, finish, peek = self.env.now, self.scheduler.finish, self.env.peek
         while True:
-            self._finish(now)
+            finished = finish(self._leap)
+            if self._composing:
+                self._done += self._leap
+                if self.scheduler.batch_changed:
+                    self._close(now)
+            else:
+                self._first_tokens(now)
+            if self._held_up or self._aborted:
+                self._after_trouble(now)
+            if finished:
+                self._record(finished, now)
             end_s = self._begin(now)
-            if end_s is None:
-                self._end = None
+            if end_s < peek():
+                now = end_s
+            elif end_s < INFINITY:
+                self._ring(end_s - self.env.now)
                 return
-            if end_s >= self.env.peek():
-                self._end = self._ring(end_s - self.env.now)
+            else:
+                self._idle = True
                 return
-            now = end_s
 
-    def _finish(self, now: float) -> None:
-        """Apply what the iterations that end *now* have produced."""
-        scheduler, recorder = self.scheduler, self.recorder
-        finished = scheduler.finish(self._leap)
-        if self._batch is not None:
-            self._done += self._leap
-            if scheduler.batch_changed:
-                self._close(now)
-        elif scheduler.chunks:
-            self._first_tokens(now)
-        if self._held_up:
-            self._release_held_up(now)
-        for sequence in finished:
-            request = sequence.index
-            recorder.status[request] = COMPLETED
-            recorder.finish_s[request] = now
-            recorder.stretch(request, sequence.first_row)
-        if self._aborted:
-            self._record_aborted()
-
-    def _begin(self, now: float) -> float | None:
-        """Form the next batch; returns when its iterations end, None when there is no work."""
+    def _begin(self, now: float) -> float:
+        """Form the next batch; returns when its iterations end, never where there is no work."""
         scheduler = self.scheduler
         self._leap = leap = scheduler.schedule(self.max_leap)
-        if not leap:
-            return None
         if scheduler.preempted or scheduler.skipped:
             self._hold_up(now)
         if scheduler.chunks or self._held_up:
             return now + self._mixed_step(now)
-        if self._batch is None or scheduler.batch_changed:
+        if not leap:
+            return INFINITY
+        if scheduler.batch_changed or not self._composing:
             self._open(now)
         batch = self._batch
         self._planned_s = planned_s = batch.elapsed_s(self._done + leap)
         return batch.start_s + planned_s
 
-    def _ring(self, delay_s: float) -> IterationsEnd:
-        """An event in *delay_s* that ends the iterations in progress."""
-        event = IterationsEnd(self._when_it_rings)
+    def _record(self, finished: list[Sequence], now: float) -> None:
+        """These got their last token *now*."""
+        recorder = self.recorder
+        status, finish_s, last_row = recorder.status, recorder.finish_s, recorder.num_rows - 1
+        for sequence in finished:
+            request, first_row = sequence.index, sequence.first_row
+            status[request] = COMPLETED
+            finish_s[request] = now
+            if first_row <= last_row:
+                recorder.stretches += pack_stretch(request, first_row, last_row)
+
+    def _ring(self, delay_s: float) -> None:
+        """Let an event in *delay_s* end the iterations in progress."""
+        event = self._end
+        if event.callbacks is not None:  # cut short, and still in SimPy's queue
+            self._end = event = IterationsEnd()
+        event.callbacks = self._when_it_rings
         self.env.schedule(event, AFTER_ARRIVALS, delay_s)
-        return event
 
     def _cut(self) -> None:
         """End the leap with the iteration in progress."""
@@ -180,15 +214,15 @@ class Replica:
         if count <= self._done:  # somebody came at the very instant at which this leap began
             count, reached_s = self._done + 1, batch.elapsed_s(self._done + 1)
         if count < last:
-            self._end.callbacks = []  # the old end rings unheard
+            self._end.callbacks = []  # it rings unheard
             self._leap, self._planned_s = count - self._done, reached_s
-            self._end = self._ring(batch.start_s + reached_s - now)
+            self._ring(batch.start_s + reached_s - now)
 
     # -- batches -----------------------------------------------------------------------------------
 
     def _open(self, now: float) -> None:
         """Start a composition: these sequences decode until one comes, ends or is held up."""
-        if self._batch is not None:
+        if self._composing:
             self._close(now)
         scheduler = self.scheduler
         scheduler.batch_changed = False
@@ -197,7 +231,8 @@ class Replica:
         self._context_tokens = context_tokens = scheduler.context_tokens
         self._blocks_first = scheduler.num_blocks - scheduler.free_blocks
         self._held_by = scheduler.held_by
-        self._batch = self.step_time.composition(now, decodes, context_tokens)
+        self._batch.begin(now, decodes, context_tokens)
+        self._composing = True
 
     def _close(self, now: float) -> None:
         """Write the row of the composition that ends *now*."""
@@ -217,12 +252,12 @@ class Replica:
             scheduler.num_waiting,
             self._held_by,
         )
-        self._batch = None
+        self._composing = False
 
     def _mixed_step(self, now: float) -> float:
         """Write the row of a step with prefill in it (or a held-up decode); returns its duration."""
         scheduler, recorder = self.scheduler, self.recorder
-        if self._batch is not None:
+        if self._composing:
             self._close(now)
         chunks, decodes, context_tokens = scheduler.chunks, scheduler.decoding, scheduler.context_tokens
         tokens, with_cached, squares, sampled = 0, 0, 0, decodes
@@ -273,7 +308,7 @@ class Replica:
 
     def _hold_up(self, now: float) -> None:
         """Preempted and skipped sequences got their last token now."""
-        if self._batch is not None:
+        if self._composing:
             self._close(now)
         for sequence in self.scheduler.preempted:
             self.recorder.preemptions[sequence.index] += 1
@@ -289,8 +324,8 @@ class Replica:
             self.recorder.stretch(sequence.index, sequence.first_row)
             sequence.gap_since_s = now
 
-    def _release_held_up(self, now: float) -> None:
-        """Those that decoded in the step just ended are held up no longer."""
+    def _after_trouble(self, now: float) -> None:
+        """Those that decoded in the step just ended are held up no longer; note who was aborted."""
         recorder = self.recorder
         skipped = set(self.scheduler.skipped)
         for sequence in [s for s in self._held_up if s not in skipped]:
@@ -299,9 +334,7 @@ class Replica:
                 recorder.gap(sequence.index, now - sequence.gap_since_s)
                 sequence.gap_since_s = -1.0
                 sequence.first_row = recorder.num_rows
-
-    def _record_aborted(self) -> None:
         for sequence in self._aborted:
-            self.recorder.got_tokens[sequence.index] = sequence.generated
-            self.recorder.abandoned_tokens += sequence.computed
-        self._aborted = []
+            recorder.got_tokens[sequence.index] = sequence.generated
+            recorder.abandoned_tokens += sequence.computed
+        self._aborted.clear()

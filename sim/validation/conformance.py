@@ -59,7 +59,8 @@ class Conformance:
             "matched": self.matched,
             "steps": self.steps,
             "mismatches": [
-                {"case": m.case, "step": m.step, "expected": m.expected, "got": m.got} for m in self.mismatches
+                {"case": m.case, "step": m.step, "expected": m.expected, "got": m.got}
+                for m in self.mismatches
             ],
             "not_yet_supported": self.unsupported,
         }

@@ -1,0 +1,82 @@
+"""What a simulated request costs, in timeouts of a bare SimPy loop.
+
+Seconds depend on the machine and its mood; the ratio to the loop that every SimPy user knows does
+not. Timed is a whole answer: from a resolved scenario to a complete summary, workload and records
+included, in one process after imports.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+from sim import Scenario, load, simulate
+from sim.simulation.bare_loop import bare_loop
+
+_ROUNDS = 5
+_REQUESTS = 10_000
+_BARE_TIMEOUTS = 200_000
+AZURE_KNEE_PER_S = 5.5  # azure-2023-conv on one A100, rounded from `kneesim knee chat-8b-a100`
+_RATES_PER_S = {"light": 4.0, "steady": 8.0, "overload": 12.0}
+
+
+def scenarios() -> dict[str, Scenario]:
+    """The scenarios that are timed: light, steady, overload, azure."""
+    h100 = load(
+        {
+            "name": "bench",
+            "hardware": "h100-80gb-sxm",
+            "model": "llama-3.1-8b",
+            "workload": {
+                "arrivals": {"kind": "poisson"},
+                "lengths": {"kind": "fixed", "prompt_tokens": 2000, "output_tokens": 300},
+            },
+            "load": {"rate_per_s": 1.0},
+            "run": {"requests": _REQUESTS},
+        }
+    )
+    timed = {name: h100.replace({"load.rate_per_s": rate}) for name, rate in _RATES_PER_S.items()}
+    azure = {"load.rate_per_s": AZURE_KNEE_PER_S, "run.requests": _REQUESTS}
+    timed["azure"] = load("chat-8b-a100").replace(azure)
+    return timed
+
+
+def run(progress: Callable[[str], None] | None = None) -> dict[str, Any]:
+    """The document of ``kneesim bench --json``: medians of `_ROUNDS`, interleaved with the bare loop."""
+    timed = scenarios()
+    bare_s: list[float] = []
+    request_s: dict[str, list[float]] = {name: [] for name in timed}
+    ratios: dict[str, list[float]] = {name: [] for name in timed}
+    for number in range(_ROUNDS):
+        for name, scenario in timed.items():
+            if progress:
+                progress(f"round {number + 1} of {_ROUNDS}: {name}")
+            before_s = _seconds(bare_loop, _BARE_TIMEOUTS) / _BARE_TIMEOUTS
+            each_s = _seconds(_answer, scenario) / _REQUESTS
+            after_s = _seconds(bare_loop, _BARE_TIMEOUTS) / _BARE_TIMEOUTS
+            bare_s += [before_s, after_s]
+            request_s[name].append(each_s)
+            ratios[name].append(2.0 * each_s / (before_s + after_s))
+    return {
+        "bare_timeouts_per_s": 1.0 / median(bare_s),
+        "scenarios": {
+            name: {
+                "requests": _REQUESTS,
+                "seconds_per_request": median(request_s[name]),
+                "timeouts_per_request": median(ratios[name]),
+            }
+            for name in timed
+        },
+    }
+
+
+def _answer(scenario: Scenario) -> None:
+    simulate(scenario).summary()
+
+
+def _seconds(work: Callable[[Any], None], argument: Any) -> float:
+    began = perf_counter()
+    work(argument)
+    return perf_counter() - began
