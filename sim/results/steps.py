@@ -9,7 +9,7 @@ import numpy as np
 
 from sim.results.statistics import WeightedSample
 from sim.serving.scheduler import HELD_BY
-from sim.serving.step_time import StepTime
+from sim.simulation import Clockwork
 from sim.simulation.recorder import Recorder
 
 SPREAD = 1e-3  # iterations of a row that differ by less, relatively, count at their mean
@@ -21,7 +21,7 @@ class StepLog:
     """A run's step log as columns (`sim.simulation.recorder`), one row a batch, and what follows from it."""
 
     recorder: Recorder
-    step_time: StepTime
+    step_time: Clockwork
     start_s: np.ndarray = field(init=False)
     end_s: np.ndarray = field(init=False)
     iterations: np.ndarray = field(init=False)

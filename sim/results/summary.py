@@ -178,9 +178,7 @@ def _utilization(run: Run, log: StepLog, table: RequestTable) -> dict[str, Any]:
     dtype = run.model.weight_dtype(run.scenario.engine["weight_dtype"])
     return {
         "busy": float((log.end_s - log.start_s).sum()) / span_s,
-        "mfu": flops
-        / span_s
-        / run.profile.peak_flops(run.model.weight_dtype(run.scenario.engine["weight_dtype"])),
+        "mfu": flops / span_s / run.profile.peak_flops(dtype),
         "mbu": moved / span_s / run.profile.memory_bandwidth_bytes_per_s,
         "front_end": run.front_end.busy_s / span_s,
     }

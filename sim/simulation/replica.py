@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
+import numpy as np
 from simpy import Environment, Event
 from simpy.events import EventPriority
 
@@ -52,6 +53,8 @@ class Clockwork(Protocol):
         squares: int,
         sampled: int,
     ) -> float: ...
+
+    def elapsed_s(self, n: np.ndarray, context_tokens: np.ndarray, iterations: np.ndarray) -> np.ndarray: ...
 
 
 class IterationsEnd(Event):

@@ -16,11 +16,10 @@ from sim.model import ModelSpec
 from sim.scenario import Scenario
 from sim.serving.compile import compile_step_time
 from sim.serving.scheduler import Scheduler
-from sim.serving.step_time import StepTime
 from sim.simulation.clients import open_loop
 from sim.simulation.front_end import FrontEnd
 from sim.simulation.recorder import Recorder
-from sim.simulation.replica import Replica
+from sim.simulation.replica import Clockwork, Replica
 from sim.workload import Requests, generate, mean_context_tokens
 
 NO_LIMIT = 1 << 30
@@ -36,7 +35,7 @@ class Run:
     ledger: MemoryLedger
     requests: Requests
     recorder: Recorder
-    step_time: StepTime
+    step_time: Clockwork
     scheduler: Scheduler
     front_end: FrontEnd
     events: int
@@ -53,11 +52,18 @@ def ledger_of(scenario: Scenario) -> MemoryLedger:
     )
 
 
-def simulate(scenario: Scenario, max_leap: int | None = None) -> Run:
+def simulate(
+    scenario: Scenario,
+    max_leap: int | None = None,
+    *,
+    requests: Requests | None = None,
+    step_time: Clockwork | None = None,
+) -> Run:
     """Run *scenario* to the end of its last request.
 
     *max_leap* bounds the iterations that one event may stand for; 1 steps through every iteration,
-    with the same result. Raises InputFault where the model or one full context does not fit.
+    with the same result. *requests* and *step_time* take the place of the scenario's own. Raises
+    InputFault where the model or one full context does not fit.
     """
     began = perf_counter()
     engine = scenario.engine
@@ -66,7 +72,7 @@ def simulate(scenario: Scenario, max_leap: int | None = None) -> Run:
         raise InputFault(f"{scenario.name}: does not fit: {ledger.reason}")
     profile = HardwareProfile.from_mapping(scenario.hardware)
     model = ModelSpec.from_mapping(scenario.model)
-    step_time = compile_step_time(profile, model, engine, ledger.kv_cache_tokens)
+    clockwork = step_time or compile_step_time(profile, model, engine, ledger.kv_cache_tokens)
     scheduler = Scheduler(
         num_blocks=ledger.num_gpu_blocks - 1,  # one is the engine's null block
         block_size=engine["block_size"],
@@ -75,13 +81,15 @@ def simulate(scenario: Scenario, max_leap: int | None = None) -> Run:
         long_prefill_token_threshold=engine["long_prefill_token_threshold"],
         reserve_full_isl=engine["scheduler_reserve_full_isl"],
     )
-    requests = _within(generate(scenario.workload, scenario.load, scenario.run), engine["max_model_len"])
+    if requests is None:
+        requests = generate(scenario.workload, scenario.load, scenario.run)
+    requests = _within(requests, engine["max_model_len"])
     front_end = FrontEnd(
         engine["front_end_latency_s"], engine["front_end_service_s"], engine["front_end_prompt_token_s"]
     )
     env = Environment()
     recorder = Recorder(len(requests))
-    replica = Replica(env, scheduler, step_time, recorder, max_leap or NO_LIMIT)
+    replica = Replica(env, scheduler, clockwork, recorder, max_leap or NO_LIMIT)
     possible = _schedulable(requests, engine, scheduler.num_blocks)
     env.process(open_loop(env, requests, possible, front_end, replica, recorder))
     env.run()
@@ -92,7 +100,7 @@ def simulate(scenario: Scenario, max_leap: int | None = None) -> Run:
         ledger,
         requests,
         recorder,
-        step_time,
+        clockwork,
         scheduler,
         front_end,
         events=next(env._eid),

@@ -12,7 +12,9 @@ from statistics import median
 from time import perf_counter
 from typing import Any
 
-from sim import Scenario, load, simulate
+from sim.results import Result
+from sim.scenario import Scenario, load
+from sim.simulation import simulate
 from sim.simulation.bare_loop import bare_loop
 
 _ROUNDS = 5
@@ -73,7 +75,7 @@ def run(progress: Callable[[str], None] | None = None) -> dict[str, Any]:
 
 
 def _answer(scenario: Scenario) -> None:
-    simulate(scenario).summary()
+    Result(simulate(scenario)).summary()
 
 
 def _seconds(work: Callable[[Any], None], argument: Any) -> float:
