@@ -48,7 +48,7 @@ def analytic(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, list[str]]]:
         return FakeScenario()
 
     monkeypatch.setattr(sim.scenario, "load", load)
-    monkeypatch.setattr(sim.simulation, "simulate", lambda scenario, max_leap=None: scenario)
+    monkeypatch.setattr(sim.simulation, "simulate", lambda scenario, *_, **__: scenario)
     monkeypatch.setattr(sim.results, "Result", queueing(service_s=0.08, tpot_s=0.018))
     return asked
 

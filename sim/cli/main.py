@@ -4,59 +4,61 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Optional
+from typing import TYPE_CHECKING
 
-import typer
+import click
 
 from sim.cli.output import note, note_written, progress_bar, say, say_json
 from sim.faults import InputFault
+from sim.version import __version__
 
 if TYPE_CHECKING:
     from sim.scenario import Scenario
 
-app = typer.Typer(
-    name="kneesim",
-    help="How much of this traffic can these GPUs serve within these latency limits?",
-    add_completion=False,
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
+scenario_name = click.argument("scenario", metavar="SCENARIO")
+changes_to_it = click.argument("changes", nargs=-1, metavar="[key=value ...]")
+as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+out_directory = click.option(
+    "--out", metavar="DIR", type=click.Path(path_type=Path), help="Write the result's files there."
 )
 
-ScenarioName = Annotated[str, typer.Argument(metavar="SCENARIO", help="A scenario's name or file.")]
-Changes = Annotated[
-    Optional[list[str]],  # noqa: UP045  (older versions of typer read only this spelling)
-    typer.Argument(metavar="[key=value ...]", help="Changes to the scenario, e.g. load.rate_per_s=6."),
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
-OutDirectory = Annotated[
-    Optional[Path],  # noqa: UP045
-    typer.Option("--out", metavar="DIR", help="Write the result's files there."),
-]
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="kneesim", message="%(prog)s %(version)s")
+def app() -> None:
+    """How much of this traffic can these GPUs serve within these latency limits?
+
+    SCENARIO is a scenario's name or file; key=value changes it, e.g. load.rate_per_s=6.
+    """
 
 
 @app.command()
+@scenario_name
+@changes_to_it
+@click.option("--seed", type=int, help="Seed of the random streams.")
+@out_directory
+@as_json
+@click.option(
+    "--max-leap", type=click.IntRange(min=1), help="Most iterations in one event; 1 steps through each."
+)
 def run(
-    scenario: ScenarioName,
-    changes: Changes = None,
-    seed: Annotated[Optional[int], typer.Option(help="Seed of the random streams.")] = None,  # noqa: UP045
-    out: OutDirectory = None,
-    as_json: AsJson = False,
-    max_leap: Annotated[
-        Optional[int],  # noqa: UP045
-        typer.Option(min=1, help="Most iterations in one event; 1 steps through each."),
-    ] = None,
+    scenario: str,
+    changes: tuple[str, ...],
+    seed: int | None,
+    out: Path | None,
+    as_json: bool,
+    max_leap: int | None,
 ) -> None:
     """Simulate one scenario at its own load."""
-    chosen = _load(scenario, [*(changes or []), *([] if seed is None else [f"run.seed={seed}"])])
+    chosen = _load(scenario, (*changes, *(() if seed is None else (f"run.seed={seed}",))))
     from sim.results import Result
     from sim.simulation import simulate
 
-    result = Result(simulate(chosen, max_leap=max_leap))
+    with progress_bar("requests") as progress:
+        result = Result(simulate(chosen, max_leap, progress=progress))
     summary = result.summary()
     if out is not None:
-        result.write(out)
-        note(f"wrote {out}")
+        note_written(result.write(out))
     if as_json:
         say_json(summary)
     else:
@@ -66,11 +68,13 @@ def run(
 
 
 @app.command()
-def knee(
-    scenario: ScenarioName, changes: Changes = None, out: OutDirectory = None, as_json: AsJson = False
-) -> None:
+@scenario_name
+@changes_to_it
+@out_directory
+@as_json
+def knee(scenario: str, changes: tuple[str, ...], out: Path | None, as_json: bool) -> None:
     """Find the highest load that meets every latency limit of a scenario."""
-    chosen = _load(scenario, changes or [])
+    chosen = _load(scenario, changes)
     from sim.planning.knee import find_knee
 
     with progress_bar("runs") as progress:
@@ -89,9 +93,12 @@ def knee(
 
 
 @app.command()
-def memory(scenario: ScenarioName, changes: Changes = None, as_json: AsJson = False) -> None:
+@scenario_name
+@changes_to_it
+@as_json
+def memory(scenario: str, changes: tuple[str, ...], as_json: bool) -> None:
     """Account for the memory of one GPU: weights, activations, overhead, KV cache."""
-    chosen = _load(scenario, changes or [])
+    chosen = _load(scenario, changes)
     from sim.simulation import ledger_of
 
     ledger = ledger_of(chosen).as_dict()
@@ -104,10 +111,9 @@ def memory(scenario: ScenarioName, changes: Changes = None, as_json: AsJson = Fa
 
 
 @app.command("list")
-def list_names(
-    kind: Annotated[str, typer.Argument(metavar="hardware|models|workloads|engines|scenarios")],
-    as_json: AsJson = False,
-) -> None:
+@click.argument("kind", metavar="hardware|models|workloads|engines|scenarios")
+@as_json
+def list_names(kind: str, as_json: bool) -> None:
     """List the names that scenarios may use."""
     from sim.cli.catalogue import names_of
 
@@ -119,13 +125,10 @@ def list_names(
 
 
 @app.command()
-def show(
-    kind: Annotated[
-        str, typer.Argument(metavar="KIND", help="hardware, model, workload, engine or scenario")
-    ],
-    name: Annotated[str, typer.Argument(metavar="NAME")],
-) -> None:
-    """Print what stands behind a name."""
+@click.argument("kind", metavar="KIND")
+@click.argument("name", metavar="NAME")
+def show(kind: str, name: str) -> None:
+    """Print what stands behind a name; KIND is hardware, model, workload, engine or scenario."""
     from sim.cli.catalogue import text_of
 
     say(text_of(kind, name).rstrip("\n"))
@@ -140,11 +143,10 @@ def schema() -> None:
 
 
 @app.command()
-def conformance(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A recording, .jsonl or .jsonl.gz.")],
-    as_json: AsJson = False,
-) -> None:
-    """Compare the scheduler with schedules recorded from a real engine, step by step."""
+@click.argument("file", metavar="FILE", type=click.Path(path_type=Path))
+@as_json
+def conformance(file: Path, as_json: bool) -> None:
+    """Compare the scheduler with schedules recorded from a real engine (.jsonl or .jsonl.gz)."""
     from sim.validation.conformance import check
 
     report = check(file)
@@ -155,11 +157,13 @@ def conformance(
 
 
 @app.command()
-def bench(as_json: AsJson = False) -> None:
+@as_json
+def bench(as_json: bool) -> None:
     """Measure the simulator's own speed, in units of bare timeouts."""
     from sim.validation.bench import run as measure
 
-    figures = measure()
+    with progress_bar("timings") as progress:
+        figures = measure(progress)
     if as_json:
         say_json(figures)
     else:
@@ -168,16 +172,7 @@ def bench(as_json: AsJson = False) -> None:
         say(bench_text(figures))
 
 
-@app.callback(invoke_without_command=True)
-def _options(version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
-    if version:
-        from sim.version import __version__
-
-        say(f"kneesim {__version__}")
-        raise typer.Exit
-
-
-def _load(scenario: str, changes: list[str]) -> Scenario:
+def _load(scenario: str, changes: tuple[str, ...]) -> Scenario:
     from sim.scenario import load
 
     return load(scenario, changes)
@@ -190,14 +185,15 @@ def main() -> None:
 
 def _status() -> int:
     try:
-        app(prog_name="kneesim")
-    except SystemExit as end:
-        return end.code if isinstance(end.code, int) else 0
+        app(prog_name="kneesim", standalone_mode=False)
+    except click.ClickException as misuse:
+        misuse.show()
+        return misuse.exit_code
     except InputFault as fault:
         for sentence in fault.faults:
             note(sentence)
         return 2
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, click.Abort):
         return 130
     except Exception:
         import traceback

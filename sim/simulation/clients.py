@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from itertools import chain
 from typing import Any
 
@@ -15,6 +15,7 @@ from sim.simulation.recorder import CANCELLED, NEVER_SCHEDULABLE, Recorder
 from sim.simulation.replica import Replica
 from sim.workload import Requests
 
+Progress = Callable[[int, int, str], None]  # requests sent, of how many, what that number is
 _CHUNK = 4096  # rows of the workload that are Python objects at a time
 
 
@@ -25,6 +26,7 @@ def open_loop(
     front_end: FrontEnd,
     replica: Replica,
     recorder: Recorder,
+    progress: Progress | None = None,
 ) -> Generator[Event, None, None]:
     """Send every request at its own time, whatever became of the others.
 
@@ -42,7 +44,7 @@ def open_loop(
     leaves_s = requests.arrival_s[sent] + patience_s
     recorder.column("queued_s")[sent] = queued_s
     now, never = 0.0, float("inf")
-    for index, prompt, output, at_s, leave_s in _rows(sent, prompts, outputs, queued_s, leaves_s):
+    for index, prompt, output, at_s, leave_s in _rows(progress, sent, prompts, outputs, queued_s, leaves_s):
         if leave_s <= at_s:  # still in the front end
             recorder.status[index] = CANCELLED
             recorder.finish_s[index] = leave_s
@@ -56,9 +58,13 @@ def open_loop(
             Timeout(env, leave_s - now, sequence).callbacks.append(replica.give_up)
 
 
-def _rows(*columns: np.ndarray) -> Iterator[tuple[Any, ...]]:
+def _rows(progress: Progress | None, *columns: np.ndarray) -> Iterator[tuple[Any, ...]]:
     """The rows of equally long *columns* as plain Python values, a chunk in memory at a time."""
-    parts = (slice(first, first + _CHUNK) for first in range(0, len(columns[0]), _CHUNK))
-    return chain.from_iterable(
-        zip(*(column[part].tolist() for column in columns), strict=True) for part in parts
-    )
+
+    def chunks() -> Iterator[Iterator[tuple[Any, ...]]]:
+        for first in range(0, len(columns[0]), _CHUNK):
+            if progress:
+                progress(first, len(columns[0]), "sent")
+            yield zip(*(column[first : first + _CHUNK].tolist() for column in columns), strict=True)
+
+    return chain.from_iterable(chunks())

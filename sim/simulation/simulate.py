@@ -16,7 +16,7 @@ from sim.model import ModelSpec
 from sim.scenario import Scenario
 from sim.serving.compile import compile_step_time
 from sim.serving.scheduler import Scheduler
-from sim.simulation.clients import open_loop
+from sim.simulation.clients import Progress, open_loop
 from sim.simulation.front_end import FrontEnd
 from sim.simulation.recorder import Recorder
 from sim.simulation.replica import Clockwork, Replica
@@ -58,6 +58,7 @@ def simulate(
     *,
     requests: Requests | None = None,
     step_time: Clockwork | None = None,
+    progress: Progress | None = None,
 ) -> Run:
     """Run *scenario* to the end of its last request.
 
@@ -91,7 +92,7 @@ def simulate(
     recorder = Recorder(len(requests))
     replica = Replica(env, scheduler, clockwork, recorder, max_leap or NO_LIMIT)
     possible = _schedulable(requests, engine, scheduler.num_blocks)
-    env.process(open_loop(env, requests, possible, front_end, replica, recorder))
+    env.process(open_loop(env, requests, possible, front_end, replica, recorder, progress))
     env.run()
     return Run(
         scenario,

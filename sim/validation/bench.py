@@ -45,7 +45,7 @@ def scenarios() -> dict[str, Scenario]:
     return timed
 
 
-def run(progress: Callable[[str], None] | None = None) -> dict[str, Any]:
+def run(progress: Callable[[int, int, str], None] | None = None) -> dict[str, Any]:
     """The document of ``kneesim bench --json``: medians of `_ROUNDS`, interleaved with the bare loop."""
     timed = scenarios()
     bare_s: list[float] = []
@@ -54,7 +54,8 @@ def run(progress: Callable[[str], None] | None = None) -> dict[str, Any]:
     for number in range(_ROUNDS):
         for name, scenario in timed.items():
             if progress:
-                progress(f"round {number + 1} of {_ROUNDS}: {name}")
+                made = number * len(timed) + list(timed).index(name)
+                progress(made, _ROUNDS * len(timed), name)
             before_s = _seconds(bare_loop, _BARE_TIMEOUTS) / _BARE_TIMEOUTS
             each_s = _seconds(_answer, scenario) / _REQUESTS
             after_s = _seconds(bare_loop, _BARE_TIMEOUTS) / _BARE_TIMEOUTS
