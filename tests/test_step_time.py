@@ -1,0 +1,426 @@
+"""The cost of an iteration: against quadrature, against adding up rooflines by hand, and its laws."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from itertools import pairwise
+from math import ceil, inf
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import sim
+from sim.clock import TICK_S
+from sim.hardware import HardwareProfile
+from sim.model import ModelSpec
+from sim.scenario import Scenario
+from sim.serving.compile import captured_sizes, compile_step_time, padded_tokens
+from sim.serving.step_time import Composition, StepTime, WorkIntegral
+from sim.simulation import ledger_of
+
+CARDS = ("a100-80gb-sxm", "h100-80gb-sxm", "h200-141gb-sxm", "l40s-48gb-pcie")
+TABLE_ERROR = 1e-4  # relative, of the tabulated roofline on the shipped profiles
+MIDPOINT_ERROR = 1e-6  # relative, of an integral between midpoints against the sum over iterations
+
+
+@cache
+def scenario(card: str = "a100-80gb-sxm", **engine: Any) -> Scenario:
+    return sim.load(
+        {
+            "hardware": card,
+            "model": "llama-3-8b",
+            "engine": engine,
+            "workload": "azure-2023-conv",
+            "load": {"rate_per_s": 1},
+        }
+    )
+
+
+def parts(asked: Scenario) -> tuple[HardwareProfile, ModelSpec]:
+    return HardwareProfile.from_mapping(asked.hardware), ModelSpec.from_mapping(asked.model)
+
+
+@cache
+def step_time(card: str = "a100-80gb-sxm", **engine: Any) -> StepTime:
+    asked = scenario(card, **engine)
+    return compile_step_time(*parts(asked), asked.engine, ledger_of(asked).kv_cache_tokens)
+
+
+def decode_s(model: StepTime, n: int, context_tokens: int) -> float:
+    """One iteration of *n* decodes that read *context_tokens*, by the general path."""
+    return model.mixed_s(n, context_tokens, 0, 0, 0, 0, n)
+
+
+def prefill_s(model: StepTime, *chunks: tuple[int, int], sampled: int = 0) -> float:
+    """One iteration with *chunks* of (new, cached) tokens in it."""
+    tokens = sum(new for new, _ in chunks)
+    with_cached, squares = sum(c * k for c, k in chunks), sum(c * c for c, _ in chunks)
+    return model.mixed_s(0, 0, len(chunks), tokens, with_cached, squares, sampled)
+
+
+def begun(model: StepTime, n: int, context_tokens: int, start_s: float = 0.0) -> Composition:
+    batch = model.composition()
+    batch.begin(start_s, n, context_tokens)
+    return batch
+
+
+# -- the tabulated roofline ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("exponent", [0.7, 0.9113, 1.0, 1.5, 2.0, 3.0])
+def test_the_integral_is_that_of_the_smooth_roofline(exponent: float) -> None:
+    """Against adaptive quadrature, for a millisecond of traffic a layer over 12 us of overhead.
+
+    The table is good to 3e-5 relatively from exponent 0.9 on, and to 5e-4 at 0.7, where the roofline is
+    steepest at no work.
+    """
+    from scipy.integrate import quad
+
+    overhead_s, largest_s = 1.2e-5, 1e-3
+    table = WorkIntegral(overhead_s, exponent, largest_s)
+    edges = np.concatenate([[0.0], np.geomspace(largest_s * 1e-9, largest_s, 60)])
+
+    def roofline(y: float) -> float:
+        return (overhead_s**exponent + y**exponent) ** (1 / exponent)
+
+    pieces = [quad(roofline, a, b, epsabs=0, epsrel=1e-12)[0] for a, b in pairwise(edges)]
+    bound = 3e-5 if exponent > 0.9 else 5e-4
+    np.testing.assert_allclose(table.upto(edges[1:]), np.cumsum(pieces), rtol=bound)
+    np.testing.assert_allclose([table.at(y) for y in edges], [roofline(y) for y in edges], rtol=bound)
+
+
+@pytest.mark.parametrize("kv_cache_dtype", ["auto", "fp8"])
+@pytest.mark.parametrize("card", CARDS)
+def test_the_table_is_within_its_stated_error_on_every_shipped_profile(
+    card: str, kv_cache_dtype: str
+) -> None:
+    """From a single token to a full pool, at the profile's own exponent and overhead."""
+    asked = scenario(card, kv_cache_dtype=kv_cache_dtype)
+    profile, spec = parts(asked)
+    kernel = profile.decode_attention(spec.kv_dtype(kv_cache_dtype))
+    table = step_time(card, kv_cache_dtype=kv_cache_dtype)
+    most_s = table.work_per_token_s * ledger_of(asked).kv_cache_tokens
+    for work_s in np.geomspace(table.work_per_token_s, most_s, 500).tolist():
+        assert table.attention.at(work_s) == pytest.approx(kernel.seconds(work_s), rel=TABLE_ERROR)
+
+
+# -- compositions ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("card", ["a100-80gb-sxm", "h100-80gb-sxm"])
+@pytest.mark.parametrize("n", [1, 2, 7, 16, 64, 255, 256])
+@pytest.mark.parametrize("context", [1, 40, 1000])
+def test_a_composition_lasts_as_long_as_its_iterations_together(card: str, n: int, context: int) -> None:
+    """The closed sum against adding up every iteration's own cost at its own context.
+
+    The model sums by the integral between midpoints, so that the two differ, by less than 1e-6.
+    """
+    profile, spec = parts(scenario(card))
+    kernel, model = profile.decode_attention(spec.kv_dtype("auto")), step_time(card)
+    base_s = model.tokens_s[n] + model.sampled_s[n] + model.host_step_s + n * model.host_sequence_s
+    batch, total_s = begun(model, n, n * context), 0.0
+    for done in range(300):
+        load_s = (n * context + n * done) * model.work_per_token_s + n * model.work_per_sequence_s
+        total_s += base_s + model.layers * kernel.seconds(load_s)
+        assert batch.elapsed_s(done + 1) == pytest.approx(total_s, rel=MIDPOINT_ERROR + TABLE_ERROR / 2)
+
+
+@pytest.mark.parametrize("n", [1, 3, 32, 256])
+@pytest.mark.parametrize("context", [1, 40, 1000])
+def test_a_composition_and_single_steps_agree_on_what_an_iteration_costs(n: int, context: int) -> None:
+    """A decode costs the same whether it is stepped through as a mixed step or counted in a composition."""
+    model = step_time()
+    batch, total_s = begun(model, n, n * context), 0.0
+    for done in range(300):
+        total_s += decode_s(model, n, n * (context + done))
+        assert batch.elapsed_s(done + 1) == pytest.approx(total_s, rel=2 * MIDPOINT_ERROR)
+
+
+POOL_TOKENS = 300_000  # all pools below are larger
+batches = st.tuples(
+    st.sampled_from([("a100-80gb-sxm", "auto"), ("h100-80gb-sxm", "auto"), ("h100-80gb-sxm", "fp8")]),
+    st.integers(1, 256),
+    st.integers(1, 1000),
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(batches, st.integers(1, 400))
+def test_ends_rise_and_lie_on_the_grid(batch: tuple[tuple[str, str], int, int], iterations: int) -> None:
+    """Every iteration takes time, an iteration is never shorter than the one before, all on 2^-32 s."""
+    (card, kv_cache_dtype), n, context = batch
+    composition = begun(step_time(card, kv_cache_dtype=kv_cache_dtype), n, n * context)
+    ends_s = np.array([composition.elapsed_s(i) for i in range(iterations + 1)])
+    assert ends_s[0] == 0.0
+    np.testing.assert_array_equal(ends_s / TICK_S, np.rint(ends_s / TICK_S))
+    assert (np.diff(ends_s) > 0.0).all()
+    assert (np.diff(ends_s, 2) >= -3 * TICK_S).all()  # rounding
+
+
+@settings(max_examples=60, deadline=None)
+@given(batches, st.lists(st.integers(1, 1000), min_size=1, max_size=20))
+def test_scalar_and_array_agree_bit_for_bit(
+    batch: tuple[tuple[str, str], int, int], counts: list[int]
+) -> None:
+    """What the event loop sleeps and what the results regenerate from the log are the same numbers."""
+    (card, kv_cache_dtype), n, context = batch
+    model = step_time(card, kv_cache_dtype=kv_cache_dtype)
+    composition = begun(model, n, n * context)
+    many = np.full(len(counts), n)
+    together = model.elapsed_s(many, many * context, np.array(counts))
+    assert together.tolist() == [composition.elapsed_s(count) for count in counts]
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    batches,
+    st.integers(1, 3000),
+    st.floats(0.0, 1.0),
+    st.sampled_from([-1, 0, 1]),
+)
+def test_reaches_finds_the_first_end_at_or_after_a_time(
+    batch: tuple[tuple[str, str], int, int], iterations: int, share: float, ticks: int
+) -> None:
+    """Asked about an end, a tick before it and a tick after it: an exact tie is reached, a tick later is not.
+
+    Plain search over all ends says which iteration it is.
+    """
+    (card, kv_cache_dtype), n, context = batch
+    model = step_time(card, kv_cache_dtype=kv_cache_dtype)
+    composition = begun(model, n, n * context)
+    iterations = min(iterations, POOL_TOKENS // n - context)
+    numbers = np.arange(1, iterations + 1)
+    many = np.full(iterations, n)
+    ends_s = model.elapsed_s(many, many * context, numbers)
+    asked_s = float(ends_s[ceil(share * iterations) - 1 if share else 0]) + ticks * TICK_S
+    asked_s = min(asked_s, float(ends_s[-1]))
+    first = int(np.searchsorted(ends_s, asked_s))
+    assert composition.reaches(asked_s, iterations, float(ends_s[-1])) == (first + 1, ends_s[first])
+
+
+@settings(max_examples=100, deadline=None)
+@given(batches, st.integers(1, 3000), st.floats(0.0, 1.0))
+def test_reaches_finds_the_iteration_in_progress(
+    batch: tuple[tuple[str, str], int, int], iterations: int, share: float
+) -> None:
+    """The same at any time in between, the very start included."""
+    (card, kv_cache_dtype), n, context = batch
+    composition = begun(step_time(card, kv_cache_dtype=kv_cache_dtype), n, n * context)
+    iterations = min(iterations, POOL_TOKENS // n - context)
+    total_s = composition.elapsed_s(iterations)
+    count, end_s = composition.reaches(share * total_s, iterations, total_s)
+    assert 1 <= count <= iterations
+    assert end_s == composition.elapsed_s(count) >= share * total_s
+    assert count == 1 or composition.elapsed_s(count - 1) < share * total_s
+
+
+def test_a_composition_can_run_until_the_pool_is_full() -> None:
+    """The look-up table covers every context that the pool can hold, whatever the block size.
+
+    One-token blocks and a kernel without a cost a sequence leave the table no slack.
+    """
+    profile, spec = parts(scenario())
+    kernel = replace(profile.kernels.attention_decode, head_sequence_s=0.0)
+    profile = replace(profile, kernels=replace(profile.kernels, attention_decode=kernel))
+    engine = {**scenario().engine, "block_size": 1}
+    tokens, n = 2560, 256
+    model = compile_step_time(profile, spec, engine, tokens)
+    assert begun(model, n, tokens).elapsed_s(1) > begun(model, n, tokens - n).elapsed_s(1)
+
+
+# -- against adding up the profile's rooflines -----------------------------------------------------
+
+
+def token_wise_s(asked: Scenario, computed: int, sampled: int) -> float:
+    """Linear layers, norms and collectives of *computed* tokens and the LM head of *sampled*, by hand."""
+    profile, spec = parts(asked)
+    gpus = asked.engine["tensor_parallel_size"]
+    gemm = profile.gemm(spec.dtype)
+    layer_s = sum(gemm.seconds(computed, n, k) for n, k in spec.layer_gemms(gpus))
+    layer_s += profile.kernels.elementwise.seconds(computed * spec.elementwise_bytes_per_token(gpus))
+    if gpus > 1:
+        layer_s += 2 * profile.all_reduce(gpus).seconds(2 * computed * spec.hidden_size)
+    head_s = 0.0
+    if sampled:
+        head_s = gemm.seconds(sampled, spec.vocab_size // gpus, spec.hidden_size)
+        head_s += profile.kernels.elementwise.seconds(3 * 4 * spec.vocab_size * sampled)
+    return spec.layers * layer_s + head_s
+
+
+@pytest.mark.parametrize("gpus", [1, 2])
+@pytest.mark.parametrize("card", ["a100-80gb-sxm", "h100-80gb-sxm"])
+def test_a_decode_step_is_the_sum_of_its_operations(card: str, gpus: int) -> None:
+    """32 sequences of 1000 tokens: a captured batch size, each sequence's last block read whole."""
+    asked = scenario(card, tensor_parallel_size=gpus)
+    profile, spec = parts(asked)
+    n, context = 32, 1000
+    kv_bytes = n * (context + 15 / 2) * 2 * (8 // gpus) * 128 * 2
+    kernel = profile.decode_attention("bf16")
+    attention_s = kernel.seconds(kernel.load_s(kv_bytes, n * 8 / gpus))
+    by_hand_s = (
+        token_wise_s(asked, n, n)
+        + spec.layers * attention_s
+        + asked.engine["host_step_s"]
+        + n * asked.engine["host_sequence_s"]
+    )
+    model = step_time(card, tensor_parallel_size=gpus)
+    assert decode_s(model, n, n * context) == pytest.approx(by_hand_s, rel=TABLE_ERROR)
+
+
+@pytest.mark.parametrize("gpus", [1, 2])
+@pytest.mark.parametrize("card", ["a100-80gb-sxm", "h100-80gb-sxm"])
+def test_a_prefill_chunk_is_the_sum_of_its_operations(card: str, gpus: int) -> None:
+    """1024 new tokens after 3000 cached ones, the last of the prompt: one token is sampled."""
+    asked = scenario(card, tensor_parallel_size=gpus)
+    profile, spec = parts(asked)
+    new, cached = 1024, 3000
+    kernel = profile.prefill_attention("bf16")
+    flops = kernel.flops(32 // gpus, 128, new, cached)
+    attention_s = kernel.seconds(flops, 32 // gpus * new)
+    host_s = asked.engine["host_step_s"] + asked.engine["host_sequence_s"]
+    by_hand_s = token_wise_s(asked, new, 1) + spec.layers * attention_s + host_s
+    model = step_time(card, tensor_parallel_size=gpus)
+    assert prefill_s(model, (new, cached), sampled=1) == pytest.approx(by_hand_s, rel=1e-6)
+
+
+def test_two_gpus_share_the_work_and_pay_for_the_collectives() -> None:
+    """Large batches gain almost half; beside the halved linear layers the all-reduces are what is added."""
+    one, two = step_time("h100-80gb-sxm"), step_time("h100-80gb-sxm", tensor_parallel_size=2)
+    assert 0.5 < two.tokens_s[2048] / one.tokens_s[2048] < 0.8
+    assert two.work_per_token_s == one.work_per_token_s / 2
+    assert two.prefill_pair_s == one.prefill_pair_s / 2
+    assert two.prefill_token_s == one.prefill_token_s / 2
+    assert two.sampled_s[64] < one.sampled_s[64]
+
+    asked = scenario("h100-80gb-sxm", tensor_parallel_size=2)
+    profile, spec = parts(asked)
+    free = replace(profile.all_reduce(2), latency_s=0.0, bytes_per_s=inf)
+    without = replace(profile, kernels=replace(profile.kernels, all_reduce={2: free}))
+    gemms_only = compile_step_time(without, spec, asked.engine, ledger_of(asked).kv_cache_tokens)
+    each_s = profile.all_reduce(2).seconds(2.0 * 64 * spec.hidden_size)
+    assert two.tokens_s[64] - gemms_only.tokens_s[64] == pytest.approx(2 * spec.layers * each_s)
+
+
+def test_the_lm_head_is_paid_for_tokens_that_come_out_only() -> None:
+    """A chunk in the middle of a prompt samples nothing; its end samples one token, whatever its length."""
+    model = step_time()
+    for new in (100, 2000):
+        saved_s = prefill_s(model, (new, 0), sampled=1) - prefill_s(model, (new, 0))
+        assert saved_s == pytest.approx(token_wise_s(scenario(), 0, 1) - token_wise_s(scenario(), 0, 0))
+    assert model.sampled_s[0] == 0.0
+    assert (np.diff(model.sampled_s) >= 0.0).all()
+
+
+# -- CUDA graphs, host, quantised cache ------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("tokens", "computed"),
+    [
+        (0, 0),
+        (1, 1),
+        (2, 2),
+        (3, 4),
+        (4, 4),
+        (5, 8),
+        (9, 16),
+        (250, 256),
+        (256, 256),
+        (257, 272),
+        (512, 512),
+        (513, 513),
+    ],
+)
+def test_batches_are_padded_to_the_next_captured_graph(tokens: int, computed: int) -> None:
+    """1, 2, 4, eights to 256, sixteens to 512, and as they are beyond; nothing is padded without graphs."""
+    assert padded_tokens(2048, 512)[tokens] == computed
+    assert padded_tokens(2048, 0)[tokens] == tokens
+
+
+@pytest.mark.parametrize("largest", [1, 2, 3, 8, 100, 256, 300, 1024])
+def test_no_graph_is_larger_than_the_largest(largest: int) -> None:
+    """Padding never goes beyond the largest captured size, nor below the batch."""
+    assert captured_sizes(largest)[-1] <= largest
+    padded = padded_tokens(2000, largest)
+    assert (padded >= np.arange(2001)).all()
+    assert (padded[largest + 1 :] == np.arange(largest + 1, 2001)).all()
+    assert set(padded[1 : captured_sizes(largest)[-1] + 1]) == set(captured_sizes(largest))
+
+
+def test_padding_costs_time_only_with_cuda_graphs() -> None:
+    """250 tokens take as long as 256 in a graph, and less without; 513 are not padded."""
+    padded, exact = step_time(), step_time(cuda_graphs=False)
+    assert padded.tokens_s[250] == padded.tokens_s[256] == exact.tokens_s[256] > exact.tokens_s[250]
+    assert padded.tokens_s[513] == exact.tokens_s[513]
+    assert padded.tokens_s[3] == padded.tokens_s[4] == exact.tokens_s[4] > exact.tokens_s[3]
+
+
+def test_the_host_is_paid_per_step_and_per_sequence() -> None:
+    """A millisecond more a step and 10 us more a sequence: 1 ms + 0.32 ms at 32 sequences, either way."""
+    usual = step_time(host_step_s=1e-4, host_sequence_s=1e-6)
+    slow = step_time(host_step_s=1.1e-3, host_sequence_s=1.1e-5)
+    n, context = 32, 32_000
+    assert decode_s(slow, n, context) - decode_s(usual, n, context) == pytest.approx(1.32e-3, abs=1e-9)
+    later_s = begun(slow, n, context).elapsed_s(10) - begun(usual, n, context).elapsed_s(10)
+    assert later_s == pytest.approx(10 * 1.32e-3, abs=1e-9)
+    chunks = ((100, 0), (50, 30))
+    assert prefill_s(slow, *chunks) - prefill_s(usual, *chunks) == pytest.approx(1.02e-3, abs=1e-9)
+
+
+def test_an_eight_bit_cache_halves_the_traffic_of_attention() -> None:
+    """Where the profile has no 8-bit kernel of its own, half the bytes at the same speed."""
+    assert HardwareProfile.from_mapping(scenario().hardware).kernels.attention_decode_fp8 is None
+    full, half = step_time(), step_time(kv_cache_dtype="fp8")
+    assert half.work_per_token_s == full.work_per_token_s / 2
+    assert decode_s(half, 64, 64_000) < decode_s(full, 64, 64_000)
+    assert half.tokens_s == full.tokens_s
+
+
+# -- laws of prefill -------------------------------------------------------------------------------
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 2048), st.integers(1, 6000))
+def test_cached_context_makes_a_chunk_dearer(new: int, cached: int) -> None:
+    """c tokens after k cached ones attend to k more each: never cheaper than alone, clearly so for long k."""
+    model = step_time()
+    alone_s, after_s = prefill_s(model, (new, 0)), prefill_s(model, (new, cached))
+    pairs_s = model.layers * model.prefill_pair_s * new * cached
+    assert after_s > alone_s or pairs_s < 1e-7
+    if model.prefill_exponent <= 1.0:
+        assert after_s - alone_s >= pairs_s - 2 * TICK_S
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.integers(1, 700), min_size=1, max_size=8))
+def test_chunks_of_a_prompt_hold_all_its_pairs(chunks: list[int]) -> None:
+    """Query-key pairs are conserved: chunk by chunk, c k + c^2 / 2 adds up to that of the whole prompt.
+
+    So chunking saves nothing: every step more costs its weights and overheads again.
+    """
+    model = replace(step_time(), prefill_overhead_s=0.0)
+    cached = np.concatenate([[0], np.cumsum(chunks)[:-1]]).tolist()
+    whole = sum(chunks)
+    assert model.prefill_causal_weight == 0.5
+
+    def attention_s(new: int, before: int) -> float:
+        bare = replace(model, tokens_s=[0.0] * 6000, host_step_s=0.0, host_sequence_s=0.0)
+        return prefill_s(bare, (new, before))
+
+    pieces_s = sum(attention_s(c, k) for c, k in zip(chunks, cached, strict=True))
+    assert pieces_s == pytest.approx(attention_s(whole, 0), rel=1e-6, abs=2 * len(chunks) * TICK_S)
+    if whole <= 2048:
+        dear_s = sum(prefill_s(step_time(), (c, k)) for c, k in zip(chunks, cached, strict=True))
+        assert dear_s >= prefill_s(step_time(), (whole, 0))
+
+
+def test_chunks_in_one_step_are_the_chunks_one_by_one_without_the_shared_costs() -> None:
+    """Two prompts in a step share the overheads: cheaper than two steps, dearer than the larger alone."""
+    model = step_time()
+    both_s = prefill_s(model, (600, 0), (400, 1000))
+    assert both_s < prefill_s(model, (600, 0)) + prefill_s(model, (400, 1000))
+    assert both_s > max(prefill_s(model, (600, 0)), prefill_s(model, (400, 1000)))
