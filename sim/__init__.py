@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sim.faults import InputFault
 from sim.scenario import Scenario, load
@@ -12,9 +13,10 @@ from sim.version import __version__
 if TYPE_CHECKING:
     from sim.planning.knee import Knee
     from sim.planning.search import Progress
+    from sim.planning.sweep import Sweep
     from sim.results import Result
 
-__all__ = ["InputFault", "Scenario", "__version__", "find_knee", "load", "simulate"]
+__all__ = ["InputFault", "Scenario", "__version__", "find_knee", "load", "simulate", "sweep"]
 
 
 def simulate(scenario: Scenario | str | Path, max_leap: int | None = None) -> Result:
@@ -40,3 +42,24 @@ def find_knee(
     if not isinstance(scenario, Scenario):
         scenario = load(scenario)
     return knee.find_knee(scenario, tolerance=tolerance, progress=progress, draw=knee_figure)
+
+
+def sweep(
+    scenario: Scenario | str | Path,
+    over: Mapping[str, Sequence[Any]],
+    *,
+    seeds: int = 1,
+    workers: int | None = None,
+    out: str | Path | None = None,
+    progress: Progress | None = None,
+) -> Sweep:
+    """Run *scenario* at every combination of the values that *over* gives for its keys, on all cores.
+
+    `sim.sweep(chat, {"load.rate_per_s": [2, 4, 8]}, seeds=3).table` is a DataFrame, one row a point. See
+    `sim.planning.sweep.sweep`.
+    """
+    from sim.planning import sweep as planning
+
+    if not isinstance(scenario, Scenario):
+        scenario = load(scenario)
+    return planning.sweep(scenario, over, seeds=seeds, workers=workers, out=out, progress=progress)

@@ -170,15 +170,31 @@ def test_wrong_words_are_named(kneesim: Called, arguments: tuple[str, ...], sent
 
 @pytest.mark.parametrize("kind", ["hardware", "models", "workloads", "engines", "scenarios"])
 def test_what_is_listed_can_be_shown(kneesim: Called, kind: str) -> None:
-    """`list` prints names, one a line, also as JSON; `show` knows each, by the singular too."""
+    """`list` begins lines with names, and JSON is these alone; `show` knows each, by the singular too."""
     status, out, _ = kneesim("list", kind)
-    names = out.split()
+    names = [line.split()[0] for line in out.splitlines()]
     assert status == 0
     assert names == json.loads(kneesim("list", kind, "--json")[1])
     assert names == sorted(names)
     for name in names[:2]:
         assert kneesim("show", kind, name)[0] == 0
         assert kneesim("show", kind.removesuffix("s"), name)[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "line"),
+    [
+        ("hardware", "a100-80gb-sxm 79.2 GiB, 2,039 GB/s, 312 TFLOP/s in bf16; kernels measured"),
+        ("hardware", "a100-40gb-sxm 39.5 GiB, 1,555 GB/s, 312 TFLOP/s in bf16; kernels estimated"),
+        ("models", "qwen2.5-7b 7.62 billion parameters, 28 layers, 57,344 B of KV cache a token"),
+        ("workloads", "fixed-1024-1024 prompt 1,024, output 1,024 tokens in the mean; written for Kneesim"),
+    ],
+)
+def test_a_list_says_what_matters(kneesim: Called, kind: str, line: str) -> None:
+    """Memory, rates and origin of a GPU; size of a model and its tokens; mean lengths of a workload."""
+    status, out, _ = kneesim("list", kind)
+    assert status == 0
+    assert line in [" ".join(text.split()) for text in out.splitlines()]
 
 
 def test_schema_is_json(kneesim: Called) -> None:

@@ -46,13 +46,42 @@ QWEN3 = {
     "intermediate_size": 25600,
     "vocab_size": 151936,
 }
+PHI3: dict[str, Any] = {
+    **LLAMA,
+    "model_type": "phi3",
+    "num_hidden_layers": 40,
+    "hidden_size": 5120,
+    "num_attention_heads": 40,
+    "num_key_value_heads": 10,
+    "intermediate_size": 17920,
+    "vocab_size": 100352,
+    "max_position_embeddings": 16384,
+    "sliding_window": None,
+}
+LLAMA32: dict[str, Any] = {
+    **LLAMA,
+    "num_hidden_layers": 16,
+    "hidden_size": 2048,
+    "head_dim": 64,
+    "intermediate_size": 8192,
+    "max_position_embeddings": 131072,
+    "tie_word_embeddings": True,
+    "rope_scaling": {"rope_type": "llama3", "factor": 32.0, "original_max_position_embeddings": 8192},
+}
 MISTRAL = {**LLAMA, "model_type": "mistral", "vocab_size": 32768, "sliding_window": None}
 
 
 @pytest.mark.parametrize(
     ("config", "parameters"),
-    [(LLAMA, 8_030_261_248), (QWEN2, 7_615_616_512), (QWEN3, 32_762_123_264), (MISTRAL, 7_248_023_552)],
-    ids=["llama", "qwen2", "qwen3", "mistral"],
+    [
+        (LLAMA, 8_030_261_248),
+        (LLAMA32, 1_235_814_400),
+        (QWEN2, 7_615_616_512),
+        (QWEN3, 32_762_123_264),
+        (MISTRAL, 7_248_023_552),
+        (PHI3, 14_659_507_200),
+    ],
+    ids=["llama", "llama with scaled rope", "qwen2", "qwen3", "mistral", "phi3"],
 )
 def test_the_families_count_as_published(config: dict[str, Any], parameters: int) -> None:
     """Biases of Qwen2 and the q and k norms of Qwen3 are not in the file, yet in the count."""
@@ -73,7 +102,7 @@ def test_older_files_mean_one_kv_head_a_head() -> None:
     [
         (
             {"model_type": "gemma3"},
-            "model_type 'gemma3' is not supported; possible: llama, mistral, qwen2, qwen3",
+            "model_type 'gemma3' is not supported; possible: llama, mistral, qwen2, qwen3, phi3",
         ),
         ({"num_local_experts": 8}, "num_local_experts is set: mixtures of experts are not supported"),
         ({"sliding_window": 4096}, "sliding_window 4096 is in use"),
@@ -87,6 +116,13 @@ def test_what_is_not_supported_is_said(change: dict[str, Any], sentence: str) ->
     """One sentence names the key and what there is instead."""
     with pytest.raises(InputFault, match=sentence):
         from_huggingface({**LLAMA, **change}, "mine")
+
+
+def test_phi3_with_a_window_in_use_is_refused() -> None:
+    """Phi-3-mini-4k attends to 2,047 tokens only; a window as long as the context is no window."""
+    with pytest.raises(InputFault, match="sliding_window 2047 is in use"):
+        from_huggingface({**PHI3, "max_position_embeddings": 4096, "sliding_window": 2047}, "mine")
+    assert from_huggingface({**PHI3, "sliding_window": 262144}, "mine")["kv_heads"] == 10
 
 
 def test_every_missing_key_is_named_at_once() -> None:

@@ -8,7 +8,7 @@ import pytest
 from scenario_inputs import Catalogue
 
 from sim.faults import InputFault
-from sim.scenario import aliases, find, find_preset, names, preset_names
+from sim.scenario import aliases, entry, find, find_preset, names, preset_names
 
 
 @pytest.fixture
@@ -53,6 +53,23 @@ def test_a_broken_file_does_not_hide_the_others(catalogue: Catalogue) -> None:
     catalogue.write("models/broken.yaml", "aliases: [Org/Tiny-1B-Instruct\n")
     (catalogue.root / "models" / "latin.yaml").write_bytes(b"aliases: [\xe9]")
     assert find("models", "org/tiny-1b-instruct", catalogue.folders).stem == "tiny-1b"
+
+
+def test_an_entry_is_in_base_units_or_tells_its_faults() -> None:
+    """By name or alias; what is not there is told with the nearest."""
+    assert entry("hardware", "A100 40GB")["memory_bytes"] == pytest.approx(39.5 * 2**30, rel=1e-6)
+    assert entry("models", "Qwen/Qwen3-8B")["layers"] == 36
+    with pytest.raises(InputFault, match=r"model phi-5 is unknown; did you mean phi-4\?"):
+        entry("models", "phi-5")
+
+
+def test_a_broken_entry_tells_its_faults(catalogue: Catalogue) -> None:
+    """All of them, with file and line."""
+    catalogue.write("models/broken.yaml", "layers: none\nheads: 0\n")
+    with pytest.raises(InputFault) as caught:
+        entry("models", "broken", catalogue.folders)
+    assert "broken.yaml:1" in str(caught.value)
+    assert "broken.yaml:2" in str(caught.value)
 
 
 def test_presets_have_names() -> None:

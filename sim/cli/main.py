@@ -95,6 +95,47 @@ def knee(scenario: str, changes: tuple[str, ...], out: Path | None, as_json: boo
 @app.command()
 @scenario_name
 @changes_to_it
+@click.option("--over", multiple=True, metavar="KEY=A,B,...", help="A key and its values; can be repeated.")
+@click.option(
+    "--seeds", type=click.IntRange(min=1), default=1, help="Runs of each point, each with its seed."
+)
+@click.option("--workers", type=click.IntRange(min=1), help="Processes; one for each core if not given.")
+@click.option(
+    "--out",
+    metavar="DIR",
+    type=click.Path(path_type=Path),
+    help="Write the table there; goes on after a kill.",
+)
+@as_json
+def sweep(
+    scenario: str,
+    changes: tuple[str, ...],
+    over: tuple[str, ...],
+    seeds: int,
+    workers: int | None,
+    out: Path | None,
+    as_json: bool,
+) -> None:
+    """Run a scenario at every combination of some keys' values."""
+    from sim.cli.over import read_over
+    from sim.cli.sweep import tell
+    from sim.planning.sweep import SweepInterrupted
+    from sim.planning.sweep import sweep as run_all
+
+    keys = read_over(over)
+    chosen = _load(scenario, changes)
+    try:
+        with progress_bar("points") as progress:
+            answer = run_all(chosen, keys, seeds=seeds, workers=workers, out=out, progress=progress)
+    except SweepInterrupted as stopped:
+        tell(stopped.sweep, as_json)
+        raise
+    tell(answer, as_json)
+
+
+@app.command()
+@scenario_name
+@changes_to_it
 @as_json
 def memory(scenario: str, changes: tuple[str, ...], as_json: bool) -> None:
     """Account for the memory of one GPU: weights, activations, overhead, KV cache."""
@@ -114,14 +155,13 @@ def memory(scenario: str, changes: tuple[str, ...], as_json: bool) -> None:
 @click.argument("kind", metavar="hardware|models|workloads|engines|scenarios")
 @as_json
 def list_names(kind: str, as_json: bool) -> None:
-    """List the names that scenarios may use."""
-    from sim.cli.catalogue import names_of
+    """List the names that scenarios may use, with a line on each; --json is the names alone."""
+    from sim.cli.catalogue import lines_of, names_of
 
-    names = names_of(kind)
     if as_json:
-        say_json(names)
+        say_json(names_of(kind))
     else:
-        say("\n".join(names))
+        say("\n".join(lines_of(kind)))
 
 
 @app.command()

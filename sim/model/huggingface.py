@@ -8,12 +8,14 @@ from typing import Any
 from sim.faults import InputFault
 
 # Which families there are, and what their code fixes that the file does not say:
-# Qwen2 has biases on q, k and v; Qwen3 norms q and k.
+# Qwen2 has biases on q, k and v; Qwen3 norms q and k. Phi-3 stores q, k and v as one matrix, gate and up
+# as another, which is the same number of weights.
 _FAMILIES: Mapping[str, Mapping[str, bool]] = {
     "llama": {},
     "mistral": {},
     "qwen2": {"attention_bias": True},
     "qwen3": {"qk_norm": True},
+    "phi3": {},
 }
 _KEYS = {
     "layers": "num_hidden_layers",
@@ -31,9 +33,10 @@ _DTYPES = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp16"}
 def from_huggingface(config: Mapping[str, Any], name: str) -> dict[str, Any]:
     """The mapping that `ModelSpec.from_mapping` reads, from a config.json's content.
 
-    Supported are the dense llama, mistral, qwen2 and qwen3 families with full attention. *name* becomes
-    the model's. Raises InputFault, one sentence each, for other architectures, mixtures of experts,
-    sliding windows in use, extra biases, unknown quantisation and missing keys.
+    Supported are the dense llama, mistral, qwen2, qwen3 and phi3 families with full attention; scaling of
+    the rotary embedding has no weights and is passed over. *name* becomes the model's. Raises InputFault,
+    one sentence each, for other architectures, mixtures of experts, sliding windows in use, extra biases,
+    unknown quantisation and missing keys.
     """
     family = config.get("model_type")
     faults = [*_missing(config), *_unsupported(config)]

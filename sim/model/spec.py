@@ -21,7 +21,7 @@ _INT4_GROUP_BYTES = 2.5  # an fp16 scale and a 4-bit zero point
 
 @dataclass(frozen=True)
 class ModelSpec:
-    """The shape of a dense, gated-MLP, decoder-only transformer (Llama, Mistral, Qwen2, Qwen3).
+    """The shape of a dense, gated-MLP, decoder-only transformer (Llama, Mistral, Qwen2, Qwen3, Phi-3).
 
     `dtype` is what the checkpoint holds; a quantised one (fp8, int8, int4) computes in bf16 around its
     linear layers. `attention_bias` means biases on q, k and v (not on the output projection), `qk_norm`

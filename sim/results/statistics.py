@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 PERCENTILES: tuple[float, ...] = (50, 90, 95, 99)
-EXACT_VALUES = 2_000_000
+EXACT_VALUES = 200_000
 BIN_ERROR = 1e-3  # relative
 
 
@@ -65,7 +65,7 @@ class WeightedSample:
 
     def _bin(self) -> None:
         values, weights = np.concatenate(self._values), np.concatenate(self._weights)
-        bins = np.rint(np.log(values) / (2 * BIN_ERROR)).astype(np.int64)
+        bins = np.rint(np.log(values) / BIN_ERROR).astype(np.int64)
         bins -= bins.min()
         count = np.bincount(bins, weights=weights)
         total = np.bincount(bins, weights=weights * values)

@@ -11,13 +11,14 @@ import numpy as np
 from sim.results.requests import RequestTable
 from sim.results.statistics import PERCENTILES, describe, growth
 from sim.results.steps import StepLog
+from sim.serving.scheduler import HELD_BY
 from sim.simulation import Run
 from sim.simulation.recorder import CANCELLED, COMPLETED, STATUS, UNFINISHED
 from sim.version import __version__
 
 _NOBODY = "no request that arrived in the window completed"
 _ONE_TOKEN = "not defined: every measured answer has one token"
-_NO_WINDOW = "all requests arrive at one instant: judge this run by makespan"
+_NO_WINDOW = "the window has no length (a burst, or all warm-up): judge this run by makespan"
 _BETWEEN_TOKENS = ("tpot", "itl", "stall")
 _LATENCIES = ("ttft", "server_ttft", "queue", "tpot", "stall", "e2e")
 
@@ -53,6 +54,7 @@ def summarise(run: Run, table: RequestTable, log: StepLog) -> dict[str, Any]:
         "preemptions": run.scheduler.preemptions,
         "recomputed_tokens": run.scheduler.discarded_tokens,
         "prefix_cache_hit_rate": None,
+        "prefix_cache_reason": "prefix caching is off",
         "binding": _binding(log),
         "cost": _cost(run, rates),
         "by_class": {"default": {"requests": counts, **latencies}},
@@ -61,7 +63,7 @@ def summarise(run: Run, table: RequestTable, log: StepLog) -> dict[str, Any]:
         "simulator": {
             "wall_s": run.wall_s,
             "requests_per_s": len(table) / run.wall_s,
-            "iterations": int(log.iterations.sum(dtype=np.int64)),
+            "iterations": log.totals.iterations,
             "events": run.events,
         },
     }
@@ -147,24 +149,16 @@ def _stability(table: RequestTable) -> tuple[bool, float]:
 
 
 def _kv_cache(run: Run, log: StepLog) -> dict[str, Any]:
-    """Use of the pool while iterations run: blocks grow evenly from a row's first iteration to its last."""
-    recorder, usable, size = run.recorder, run.scheduler.num_blocks, run.ledger.block_size
-    seconds = log.end_s - log.start_s
-    blocks = (recorder.column("blocks_first") + recorder.column("blocks_last")) / 2.0
-    busy_s = float(seconds.sum())
-    mean_blocks = float(seconds @ blocks) / busy_s if busy_s else 0.0
-    # Waste is told from rows without prefill, where every block belongs to a decode of known length.
-    only = recorder.column("prefill_sequences") == 0
-    tokens = log.context_tokens + log.decodes * (log.iterations - 1) / 2.0
-    held = float(seconds[only] @ blocks[only]) * size
-    used = float(seconds[only] @ tokens[only])
+    """Use of the pool while iterations run."""
+    usable, size, totals = run.scheduler.num_blocks, run.ledger.block_size, log.totals
+    held_tokens_s = totals.held_block_s * size
     return {
         "num_gpu_blocks": run.ledger.num_gpu_blocks,
         "block_size": size,
         "capacity_tokens": usable * size,
-        "usage_mean": mean_blocks / usable,
-        "usage_max": float(recorder.column("blocks_last").max(initial=0)) / usable,
-        "wasted_fraction": max(0.0, 1.0 - used / held) if held else None,
+        "usage_mean": totals.block_s / totals.busy_s / usable if totals.busy_s else 0.0,
+        "usage_max": totals.most_blocks / usable,
+        "wasted_fraction": max(0.0, 1.0 - totals.held_token_s / held_tokens_s) if held_tokens_s else None,
     }
 
 
@@ -174,43 +168,36 @@ def _utilization(run: Run, log: StepLog, table: RequestTable) -> dict[str, Any]:
     span_s = last_s - float(run.requests.arrival_s[0]) if len(table) else 0.0
     if span_s <= 0.0:
         return {"busy": None, "mfu": None, "mbu": None, "front_end": None, "reason": "nothing ran"}
-    flops, moved = _work(run, log)
+    flops, moved = _work(run, log, table)
     dtype = run.model.weight_dtype(run.scenario.engine["weight_dtype"])
     return {
-        "busy": float((log.end_s - log.start_s).sum()) / span_s,
+        "busy": log.totals.busy_s / span_s,
         "mfu": flops / span_s / run.profile.peak_flops(dtype),
         "mbu": moved / span_s / run.profile.memory_bandwidth_bytes_per_s,
         "front_end": run.front_end.busy_s / span_s,
     }
 
 
-def _work(run: Run, log: StepLog) -> tuple[float, float]:
+def _work(run: Run, log: StepLog, table: RequestTable) -> tuple[float, float]:
     """Floating-point operations and bytes of the whole run on each GPU: linear layers, attention, LM head.
 
     Bytes are weights once an iteration and the KV cache that decodes read.
     """
-    engine, model, recorder = run.scenario.engine, run.model, run.recorder
+    engine, model, totals = run.scenario.engine, run.model, log.totals
     gpus = engine["tensor_parallel_size"]
-    iterations = log.iterations.astype(np.float64)
-    decoded = float(iterations @ log.decodes)
-    tokens = decoded + float(recorder.column("prefill_tokens").sum(dtype=np.int64))
-    pairs = float(log.context_sum().sum() + recorder.column("prefill_pairs").sum())
     linear = sum(n * k for n, k in model.layer_gemms(gpus)) * model.layers
     n, k = model.lm_head_gemm(gpus)
     attention = 4.0 * model.heads_per_gpu(gpus) * model.head_dim * model.layers
-    flops = 2.0 * linear * tokens + 2.0 * n * k * decoded + attention * pairs
-    moved = float(iterations.sum()) * model.weight_bytes(engine["weight_dtype"], gpus)
-    moved += float(log.context_sum().sum()) * model.kv_bytes_per_token(engine["kv_cache_dtype"], gpus)
+    flops = 2.0 * linear * (totals.decoded_tokens + totals.prefill_tokens)
+    flops += 2.0 * n * k * float(table.got_tokens.sum()) + attention * totals.pairs
+    moved = float(totals.iterations) * model.weight_bytes(engine["weight_dtype"], gpus)
+    moved += totals.context_tokens * model.kv_bytes_per_token(engine["kv_cache_dtype"], gpus)
     return flops, moved
 
 
-def _batch_size_mean(log: StepLog) -> float | None:
-    """Sequences in an iteration, on average over iterations."""
-    iterations = log.iterations.astype(np.float64)
-    if not len(iterations):
-        return None
-    sequences = log.decodes + log.recorder.column("prefill_sequences")
-    return float(iterations @ sequences) / float(iterations.sum())
+def _batch_size_mean(log: StepLog) -> float:
+    """Sequences in an iteration, on average over iterations; 0 where nothing ran."""
+    return log.totals.sequences / max(log.totals.iterations, 1)
 
 
 def _inside(table: RequestTable) -> tuple[np.ndarray, np.ndarray]:
@@ -238,7 +225,8 @@ def _concurrency(table: RequestTable) -> dict[str, Any]:
 
 def _binding(log: StepLog) -> dict[str, Any]:
     """What held up the head of the queue, as shares of busy time; *resource* is the largest of them."""
-    shares = log.held_by_shares()
+    busy_s = log.totals.busy_s or 1.0
+    shares = {name: float(s) / busy_s for name, s in zip(HELD_BY, log.totals.held_by_s, strict=True)}
     resource = max((name for name in shares if name != "nothing"), key=lambda name: shares[name])
     return {"resource": resource if shares[resource] > 0.01 else "nothing", "shares": shares}
 
@@ -256,8 +244,7 @@ def _cost(run: Run, rates: dict[str, Any]) -> dict[str, Any]:
 def _checks(run: Run, table: RequestTable, log: StepLog, gaps: int) -> dict[str, Any]:
     """Laws that every run must obey; see the fields' tests."""
     scheduler, recorder = run.scheduler, run.recorder
-    scheduled = int((log.iterations.astype(np.int64) * log.decodes).sum())
-    scheduled += int(recorder.column("prefill_tokens").sum(dtype=np.int64))
+    scheduled = log.totals.decoded_tokens + log.totals.prefill_tokens
     done = table.completed
     kept = int((run.requests.prompt_tokens + run.requests.output_tokens - 1)[done].sum())
     measured = table.measured

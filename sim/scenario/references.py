@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from sim.faults import InputFault, did_you_mean
-from sim.scenario.catalogue import NOUNS, Folders, find
+from sim.scenario.catalogue import NOUNS, Folders, default_folders, find
 from sim.scenario.check import check
 from sim.scenario.quantities import got
 from sim.scenario.rules import Report, file_rules
@@ -48,6 +48,18 @@ def read_part(section: str, tree: Tree, folders: Folders, faults: Faults) -> Par
         checked = _checked(kind, own, faults, (section,))
         return _part(kind, checked, own, str(tree.place()), "unnamed") if checked else None
     return _patched_part(section, tree, folders, faults)
+
+
+def entry(kind: str, name: str, folders: Folders | None = None) -> dict[str, Any]:
+    """The values, in base units, of the file of *kind* called *name* (hardware, models or workloads).
+
+    Raises `InputFault` with everything that is wrong with it.
+    """
+    faults = Faults()
+    where = default_folders() if folders is None else folders
+    part = _named_part(kind, name, Place(NOUNS[kind]), where, faults)
+    faults.raise_any()
+    return part.value if part else {}
 
 
 def _patched_part(section: str, tree: Tree, folders: Folders, faults: Faults) -> Part | None:

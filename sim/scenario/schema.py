@@ -248,7 +248,8 @@ WORKLOAD_KEYS = (
     *_side_keys("output"),
     Key("lengths.cv", "number", "Coefficient of variation of prompts and of outputs.", minimum=0,
         when=("lengths.kind", ("lognormal",))),
-    Key("patience", "mapping", "How long a client waits for the first token; none leaves if absent."),
+    Key("patience", "mapping", "How long after its send a client gives up, "
+        "wherever its request is then; none does if absent."),
     Key("patience.kind", "choice", "Its distribution.", required=True, choices=("fixed", "exponential")),
     Key("patience.mean_s", "seconds", "Its mean.", above=0, required=True),
     Key("zero_output", "choice", "A trace's requests without output: drop (and count) them, or refuse the "

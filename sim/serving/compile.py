@@ -29,7 +29,9 @@ def compile_step_time(
     per_token_s = decode.load_s(model.kv_bytes_per_token(kv_dtype, gpus) / model.layers, 0)
     # The last block of a sequence is read whole: on average half a block more than its tokens.
     per_sequence_s = decode.load_s(0.0, kv_heads) + per_token_s * (engine["block_size"] - 1) / 2
-    most_work_s = kv_cache_tokens * per_token_s + engine["max_num_seqs"] * per_sequence_s
+    # Half an iteration beyond a full cache: sums over iterations are taken between their midpoints.
+    most_context = kv_cache_tokens + engine["max_num_seqs"]
+    most_work_s = most_context * per_token_s + engine["max_num_seqs"] * per_sequence_s
     return StepTime(
         tokens_s=_token_table(profile, model, engine).tolist(),
         sampled_s=_sample_table(profile, model, engine).tolist(),

@@ -57,16 +57,6 @@ class Decoding:
         self.batch_changed = True
         sequence.finish_iteration = 0
 
-    def postpone(self, sequence: Sequence) -> None:
-        """*sequence* sits an iteration out: everything of it happens one later."""
-        finish = sequence.finish_iteration + 1
-        self.stop(sequence)
-        sequence.origin = origin = sequence.origin - 1
-        self.num_decode += 1
-        self.origins += origin
-        self.opening[(1 - origin) % self.block_size] += 1
-        self._expect_finish(sequence, finish)
-
     def due(self, iteration: int) -> list[Sequence]:
         """Those whose last token comes in *iteration*; they stop."""
         finishing = self.finishing

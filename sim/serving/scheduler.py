@@ -1,9 +1,12 @@
 """vLLM V1's first-come-first-served scheduler, counted instead of walked.
 
 A step of the engine costs O(1) plus the sequences that come, go or are preempted in it: decoding
-sequences are counted (`sim.serving.decoding`), prefills and the queue's head are looked at. What
-counters cannot carry, a token budget that ends inside the running list, is walked in order by
-`_schedule_in_order`, exactly as the engine does.
+sequences are counted (`sim.serving.decoding`), prefills and the queue's head are looked at.
+
+The engine walks its running list until the token budget ends, so it could end before a decode. It
+never does: a sequence is admitted only with budget left after everybody ahead has had theirs, nobody
+asks for more than in the step before, and the one exception, a prefill that the budget cut short, is
+the last of the list. So everybody decodes in every step, and the last prefill takes what is left.
 """
 
 from __future__ import annotations
@@ -27,7 +30,7 @@ class Scheduler(Decoding):
 
     After `schedule`: *chunks* holds (sequence, new tokens, tokens cached before) of each prefill in
     the step, *decoding* and *context_tokens* the decodes in it and the KV tokens that they read,
-    *preempted* and *skipped* the sequences that lost this step, *held_by* why the queue's head
+    *preempted* the sequences that lost this step and all they had, *held_by* why the queue's head
     stayed there.
     """
 
@@ -52,7 +55,6 @@ class Scheduler(Decoding):
         "preemptions",
         "reserve_full_isl",
         "running",
-        "skipped",
         "waiting",
     )
 
@@ -85,10 +87,9 @@ class Scheduler(Decoding):
         self.decoding = 0
         self.context_tokens = 0
         self.preempted: list[Sequence] = []
-        self.skipped: list[Sequence] = []
         self.held_by = NOTHING
         self._prefilling: dict[Sequence, None] = {}  # running, prompt not yet computed, in order
-        self._irregular = False  # a prefill goes on, or somebody lost the step
+        self._irregular = False  # a prefill goes on, or somebody was preempted
         self._aborting: list[Sequence] = []
 
     # -- from outside ------------------------------------------------------------------------------
@@ -114,9 +115,8 @@ class Scheduler(Decoding):
     def scheduled_tokens(self) -> dict[Sequence, int]:
         """The step's tokens by sequence, in running order. For people and tests: O(running)."""
         chunks = {sequence: new for sequence, new, _ in self.chunks}
-        skipped = set(self.skipped)
-        tokens = {s: 1 for s in self.running if s.state == DECODE and s not in skipped}
-        return {s: chunks.get(s, tokens.get(s, 0)) for s in self.running if s in chunks or s in tokens}
+        tokens = {s: 1 if s.state == DECODE else chunks.get(s, 0) for s in self.running}
+        return {sequence: count for sequence, count in tokens.items() if count}
 
     # -- a step ------------------------------------------------------------------------------------
 
@@ -131,7 +131,7 @@ class Scheduler(Decoding):
         decodes = self.num_decode
         budget = self.max_num_batched_tokens - decodes
         need = self.opening[iteration % self.block_size]
-        if need > self.free_blocks or budget < 0 or self._irregular:
+        if need > self.free_blocks or self._irregular:
             budget = self._schedule_running(iteration, budget, need)
         else:
             self.free_blocks -= need
@@ -184,50 +184,30 @@ class Scheduler(Decoding):
         *budget* is what the decodes leave of it, *need* the blocks that they take; returns the
         budget that is left for the queue.
         """
-        if self.preempted or self.skipped:
-            self.preempted, self.skipped = [], []
+        if self.preempted:
+            self.preempted = []
         threshold = self._threshold()
-        if self._counts_suffice(budget, threshold):
-            for sequence in self._prefilling:
-                new = self._chunk(sequence, budget, threshold)
+        for sequence in self._prefilling:
+            new = self._chunk(sequence, budget, threshold)
+            if new:
                 self.chunks.append((sequence, new, sequence.computed))
                 budget -= new
                 need += -(-(sequence.computed + new) // self.block_size) - sequence.blocks
-            while need > self.free_blocks:
-                need -= self._preempt_last(iteration)
-            self.free_blocks -= need
-            for sequence, new, _ in self.chunks:
-                self._advance(sequence, new)
-        else:
-            budget = self._schedule_in_order(iteration, threshold)
-        self.decoding = self.num_decode - len(self.skipped)
-        self.context_tokens = self.decoding * iteration + self.origins - sum(s.origin for s in self.skipped)
+        while need > self.free_blocks:
+            need -= self._preempt_last(iteration)
+        self.free_blocks -= need
+        for sequence, new, _ in self.chunks:
+            self._advance(sequence, new)
+        self.decoding = self.num_decode
+        self.context_tokens = self.num_decode * iteration + self.origins
         self.held_by = PREEMPTION if self.preempted else NOTHING
-        self._irregular = bool(self._prefilling or self.preempted or self.skipped)
+        self._irregular = bool(self._prefilling or self.preempted)
         return budget
 
     def _threshold(self) -> int:
         """The cap on a prefill's tokens in this step, 0 for none: a lone request is never capped."""
         alone = len(self.running) + self.num_waiting <= 1
         return 0 if alone else self.long_prefill_token_threshold
-
-    def _counts_suffice(self, budget: int, threshold: int) -> bool:
-        """Whether the token budget cuts nobody short, or just a lone prefill at the list's end."""
-        if not self._prefilling:
-            return budget >= 0
-        if budget <= 0:
-            return False
-        if len(self._prefilling) == 1 and next(reversed(self.running)) in self._prefilling:
-            return True
-        return self._wanted(threshold) <= budget
-
-    def _wanted(self, threshold: int) -> int:
-        """Tokens that the unfinished prefills would take from an unlimited budget."""
-        wanted = 0
-        for sequence in self._prefilling:
-            left = sequence.prompt_tokens + sequence.generated - sequence.computed
-            wanted += min(left, threshold) if threshold else left
-        return wanted
 
     def _chunk(self, sequence: Sequence, budget: int, threshold: int) -> int:
         new = sequence.prompt_tokens + sequence.generated - sequence.computed
@@ -243,34 +223,6 @@ class Scheduler(Decoding):
             self._prefilling.pop(sequence, None)
         else:
             self._prefilling[sequence] = None
-
-    def _schedule_in_order(self, iteration: int, threshold: int) -> int:
-        """The engine's own loop over the running list, for a budget that may end inside it."""
-        budget = self.max_num_batched_tokens
-        size = self.block_size
-        order = list(self.running)
-        position = 0
-        while position < len(self.running) and budget > 0:
-            sequence = order[position]
-            decodes = sequence.state == DECODE
-            new = 1 if decodes else self._chunk(sequence, budget, threshold)
-            held = sequence.origin + iteration - 1 if decodes else sequence.computed
-            need = -(-(held + new) // size) - (-(-held // size))
-            while need > self.free_blocks and len(self.running) > position:
-                self._preempt_last(iteration)
-            if len(self.running) <= position:
-                break  # it was its own victim, and so ends the loop
-            self.free_blocks -= need
-            budget -= new
-            if not decodes:
-                self.chunks.append((sequence, new, sequence.computed))
-                self._advance(sequence, new)
-            position += 1
-        for sequence in order[position : len(self.running)]:
-            if sequence.state == DECODE:
-                self.postpone(sequence)
-                self.skipped.append(sequence)
-        return budget
 
     def _preempt_last(self, iteration: int) -> int:
         """The last admitted gives its blocks back and returns to the front of the queue.
@@ -352,9 +304,8 @@ class Scheduler(Decoding):
                 if sequence.state == DECODE:
                     self.stop(sequence)
                     sequence.computed = sequence.origin + self.iteration
-                    # The token of this iteration is lost; one that was skipped in it loses none.
-                    lost = sequence not in self.skipped
-                    sequence.generated = sequence.computed + 1 - lost - sequence.prompt_tokens
+                    # The token of this iteration is lost.
+                    sequence.generated = sequence.computed - sequence.prompt_tokens
                     sequence.blocks = -(-sequence.computed // self.block_size)
                 else:
                     self._prefilling.pop(sequence, None)

@@ -26,7 +26,7 @@ class WorkIntegral:
     Attention of decodes takes ``f(y) = (o**p + y**p)**(1/p)`` seconds a layer for *y* seconds of
     memory traffic (`sim.hardware.roofline`). f is tabulated at nodes equally spaced in the square
     root of y, where it bends, and integrated exactly between them as the straight lines that join
-    them (relative error below 1e-5, see the tests).
+    them (relative error below 1e-4, see the tests).
     """
 
     def __init__(self, overhead_s: float, exponent: float, largest_work_s: float) -> None:

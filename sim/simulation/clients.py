@@ -34,17 +34,10 @@ def open_loop(
     refused on arrival; a request with finite patience is given up *patience_s* after its send,
     wherever it is then: an abort at the instant at which an iteration ends comes before its output.
     """
-    sent, refused = np.flatnonzero(schedulable), np.flatnonzero(~schedulable)
-    for index, at_s in zip(refused.tolist(), requests.arrival_s[refused].tolist(), strict=True):
-        recorder.status[index] = NEVER_SCHEDULABLE
-        recorder.finish_s[index] = at_s
-    prompts, outputs = requests.prompt_tokens[sent], requests.output_tokens[sent]
-    queued_s = front_end.pass_through(requests.arrival_s[sent], prompts)
-    patience_s = np.inf if requests.patience_s is None else requests.patience_s[sent]
-    leaves_s = requests.arrival_s[sent] + patience_s
-    recorder.column("queued_s")[sent] = queued_s
     now, never = 0.0, float("inf")
-    for index, prompt, output, at_s, leave_s in _rows(progress, sent, prompts, outputs, queued_s, leaves_s):
+    for index, prompt, output, at_s, leave_s in _admissible(
+        requests, schedulable, front_end, recorder, progress
+    ):
         if leave_s <= at_s:  # still in the front end
             recorder.status[index] = CANCELLED
             recorder.finish_s[index] = leave_s
@@ -58,13 +51,41 @@ def open_loop(
             Timeout(env, leave_s - now, sequence).callbacks.append(replica.give_up)
 
 
-def _rows(progress: Progress | None, *columns: np.ndarray) -> Iterator[tuple[Any, ...]]:
-    """The rows of equally long *columns* as plain Python values, a chunk in memory at a time."""
+def _admissible(
+    requests: Requests,
+    schedulable: np.ndarray,
+    front_end: FrontEnd,
+    recorder: Recorder,
+    progress: Progress | None,
+) -> Iterator[tuple[Any, ...]]:
+    """Index, prompt, output, time in the engine's queue and time of leaving of each schedulable request.
+
+    As plain Python values, a chunk in memory at a time; the others are recorded as refused.
+    """
 
     def chunks() -> Iterator[Iterator[tuple[Any, ...]]]:
-        for first in range(0, len(columns[0]), _CHUNK):
+        for first in range(0, len(requests), _CHUNK):
             if progress:
-                progress(first, len(columns[0]), "sent")
-            yield zip(*(column[first : first + _CHUNK].tolist() for column in columns), strict=True)
+                progress(first, len(requests), "sent")
+            part = slice(first, first + _CHUNK)
+            arrival_s, prompts, possible = (
+                requests.arrival_s[part],
+                requests.prompt_tokens[part],
+                schedulable[part],
+            )
+            status, finish_s = recorder.column("status")[part], recorder.column("finish_s")[part]
+            status[~possible] = NEVER_SCHEDULABLE
+            finish_s[~possible] = arrival_s[~possible]
+            queued_s = front_end.pass_through(arrival_s[possible], prompts[possible])
+            recorder.column("queued_s")[part][possible] = queued_s
+            patience_s = np.inf if requests.patience_s is None else requests.patience_s[part]
+            columns = (
+                np.flatnonzero(possible) + first,
+                prompts[possible],
+                requests.output_tokens[part][possible],
+                queued_s,
+                (arrival_s + patience_s)[possible],
+            )
+            yield zip(*(column.tolist() for column in columns), strict=True)
 
     return chain.from_iterable(chunks())

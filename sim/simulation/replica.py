@@ -80,7 +80,6 @@ class Replica:
         "_done",
         "_end",
         "_held_by",
-        "_held_up",
         "_idle",
         "_leap",
         "_planned_s",
@@ -118,7 +117,6 @@ class Replica:
         self._blocks_first = 0
         self._held_by = 0
         self._aborted: list[Sequence] = []
-        self._held_up: dict[Sequence, None] = {}  # decoding, but without a token in the last step
 
     def submit(self, sequence: Sequence) -> None:
         """*sequence* enters the queue now."""
@@ -161,8 +159,8 @@ class Replica:
                     self._close(now)
             else:
                 self._first_tokens(now)
-            if self._held_up or self._aborted:
-                self._after_trouble(now)
+            if self._aborted:
+                self._record_aborted()
             if finished:
                 self._record(finished, now)
             end_s = self._begin(now)
@@ -179,9 +177,9 @@ class Replica:
         """Form the next batch; returns when its iterations end, never where there is no work."""
         scheduler = self.scheduler
         self._leap = leap = scheduler.schedule(self.max_leap)
-        if scheduler.preempted or scheduler.skipped:
+        if scheduler.preempted:
             self._hold_up(now)
-        if scheduler.chunks or self._held_up:
+        if scheduler.chunks:
             return now + self._mixed_step(now)
         if not leap:
             return INFINITY
@@ -224,7 +222,7 @@ class Replica:
     # -- batches -----------------------------------------------------------------------------------
 
     def _open(self, now: float) -> None:
-        """Start a composition: these sequences decode until one comes, ends or is held up."""
+        """Start a composition: these sequences decode until one comes, ends or is preempted."""
         if self._composing:
             self._close(now)
         scheduler = self.scheduler
@@ -246,19 +244,19 @@ class Replica:
             now,
             0.0,
             self._done,
-            self._decodes,
             self._context_tokens,
-            0,
             0,
             self._blocks_first,
             scheduler.blocks_in_use,
             scheduler.num_waiting,
+            self._decodes,
+            0,
             self._held_by,
         )
         self._composing = False
 
     def _mixed_step(self, now: float) -> float:
-        """Write the row of a step with prefill in it (or a held-up decode); returns its duration."""
+        """Write the row of a step with prefill in it; returns its duration."""
         scheduler, recorder = self.scheduler, self.recorder
         if self._composing:
             self._close(now)
@@ -282,13 +280,13 @@ class Replica:
             now + duration_s,
             with_cached + 0.5 * squares,
             1,
-            decodes,
             context_tokens,
             tokens,
-            len(chunks),
             blocks,
             blocks,
             scheduler.num_waiting,
+            decodes,
+            len(chunks),
             scheduler.held_by,
         )
         return duration_s
@@ -307,37 +305,22 @@ class Replica:
                 sequence.gap_since_s = -1.0
             sequence.first_row = recorder.num_rows
 
-    # -- rare: who loses a step --------------------------------------------------------------------
+    # -- rare ----------------------------------------------------------------------------------------
 
     def _hold_up(self, now: float) -> None:
-        """Preempted and skipped sequences got their last token now."""
+        """Preempted sequences that were decoding got their last token for some time *now*."""
+        recorder = self.recorder
         if self._composing:
             self._close(now)
         for sequence in self.scheduler.preempted:
-            self.recorder.preemptions[sequence.index] += 1
-            if sequence.generated:
-                self._pause(sequence, now)
-            self._held_up.pop(sequence, None)
-        for sequence in self.scheduler.skipped:
-            self._pause(sequence, now)
-            self._held_up[sequence] = None
+            recorder.preemptions[sequence.index] += 1
+            if sequence.generated and sequence.gap_since_s < 0.0:
+                recorder.stretch(sequence.index, sequence.first_row)
+                sequence.gap_since_s = now
 
-    def _pause(self, sequence: Sequence, now: float) -> None:
-        if sequence.gap_since_s < 0.0:
-            self.recorder.stretch(sequence.index, sequence.first_row)
-            sequence.gap_since_s = now
-
-    def _after_trouble(self, now: float) -> None:
-        """Those that decoded in the step just ended are held up no longer; note who was aborted."""
+    def _record_aborted(self) -> None:
         recorder = self.recorder
-        skipped = set(self.scheduler.skipped)
-        for sequence in [s for s in self._held_up if s not in skipped]:
-            del self._held_up[sequence]
-            if recorder.status[sequence.index] == UNFINISHED:
-                recorder.gap(sequence.index, now - sequence.gap_since_s)
-                sequence.gap_since_s = -1.0
-                sequence.first_row = recorder.num_rows
         for sequence in self._aborted:
-            recorder.got_tokens[sequence.index] = sequence.generated
+            recorder.partial_answers[sequence.index] = sequence.generated
             recorder.abandoned_tokens += sequence.computed
         self._aborted.clear()

@@ -116,7 +116,7 @@ def _within(requests: Requests, max_model_len: int) -> Requests:
             f"the last request arrives at {requests.arrival_s[-1]:.6g} s; a run may last {HORIZON_S:.6g} s"
         )
     room = np.maximum(max_model_len - requests.prompt_tokens, 1)
-    cut = requests.output_tokens > room
+    cut = (requests.output_tokens > room) & (requests.prompt_tokens < max_model_len)
     if not cut.any():
         return requests
     notes: dict[str, Any] = {**requests.notes, "output_cut_at_max_model_len": int(cut.sum())}

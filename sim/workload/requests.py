@@ -20,7 +20,7 @@ class Requests:
     """What the clients send, in order of arrival; row i of every column is request i.
 
     arrival_s: float64, never falling, multiples of 2^-32 s. prompt_tokens, output_tokens: int64, at
-    least 1. patience_s: float64, how long a client waits before it leaves, or None when nobody leaves.
+    least 1. patience_s: float64, how long after its send a client leaves, or None when nobody does.
     notes: what happened to the input on the way, by name, with counts (absent when it did not happen).
     """
 

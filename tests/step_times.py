@@ -1,0 +1,51 @@
+"""Compiled step times of shipped profiles, and single iterations of them."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import sim
+from sim.hardware import HardwareProfile
+from sim.model import ModelSpec
+from sim.scenario import Scenario
+from sim.serving.compile import compile_step_time
+from sim.serving.step_time import StepTime
+from sim.simulation import ledger_of
+
+TABLE_ERROR = 1e-4  # relative, of the tabulated roofline on the shipped profiles
+
+
+@cache
+def scenario(card: str = "a100-80gb-sxm", **engine: Any) -> Scenario:
+    return sim.load(
+        {
+            "hardware": card,
+            "model": "llama-3-8b",
+            "engine": engine,
+            "workload": "azure-2023-conv",
+            "load": {"rate_per_s": 1},
+        }
+    )
+
+
+def parts(asked: Scenario) -> tuple[HardwareProfile, ModelSpec]:
+    return HardwareProfile.from_mapping(asked.hardware), ModelSpec.from_mapping(asked.model)
+
+
+@cache
+def step_time(card: str = "a100-80gb-sxm", **engine: Any) -> StepTime:
+    asked = scenario(card, **engine)
+    return compile_step_time(*parts(asked), asked.engine, ledger_of(asked).kv_cache_tokens)
+
+
+def decode_s(model: StepTime, n: int, context_tokens: int) -> float:
+    """One iteration of *n* decodes that read *context_tokens*, by the general path."""
+    return model.mixed_s(n, context_tokens, 0, 0, 0, 0, n)
+
+
+def prefill_s(model: StepTime, *chunks: tuple[int, int], sampled: int = 0) -> float:
+    """One iteration with *chunks* of (new, cached) tokens in it."""
+    tokens = sum(new for new, _ in chunks)
+    with_cached, squares = sum(c * k for c, k in chunks), sum(c * c for c, _ in chunks)
+    return model.mixed_s(0, 0, len(chunks), tokens, with_cached, squares, sampled)
