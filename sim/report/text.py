@@ -84,7 +84,10 @@ def run_text(summary: Mapping[str, Any]) -> str:
         ("cost", cost_words(summary.get("cost")) or "-"),
     ]
     return _blocks(
-        [f"{served}; {lost}" if lost else served, *stability], table(*latency_table(summary)), aligned(facts)
+        [f"{served}; {lost}" if lost else served, *stability],
+        table(*latency_table(summary)),
+        aligned(facts),
+        [f"note: {text}" for text in summary.get("warnings", ()) if not text.startswith("unstable")],
     )
 
 
