@@ -86,7 +86,8 @@ def test_a_kill_loses_only_points_in_flight(how: signal.Signals, file: Path, tmp
     def lines() -> list[bytes]:
         return path.read_bytes().splitlines()[1:] if path.exists() else []
 
-    with started(file, *long("3,4,5,6,7,8,9,10"), "--workers", 2, "--out", tmp_path / "out") as process:
+    rates = ",".join(f"{3 + step / 10:g}" for step in range(100))  # more than a busy machine ends in time
+    with started(file, *long(rates), "--workers", 2, "--out", tmp_path / "out") as process:
         wait_for(lambda: len(lines()) > 3)
         workers = children(process.pid)
         os.killpg(process.pid, how) if how == signal.SIGINT else process.send_signal(how)
@@ -94,7 +95,7 @@ def test_a_kill_loses_only_points_in_flight(how: signal.Signals, file: Path, tmp
         wait_for(lambda: not any(map(alive, workers)), seconds=10)
     kept = {json.loads(line)["key"] for line in lines()}
     assert len(workers) >= 2
-    assert 4 <= len(kept) < 32
+    assert 4 <= len(kept) < 400
     if how == signal.SIGINT:
         assert process.returncode == 130
         assert "the same command goes on from here" in err
