@@ -11,6 +11,7 @@ import numpy as np
 from sim.results.requests import RequestTable
 from sim.results.statistics import PERCENTILES, describe, growth
 from sim.results.steps import StepLog
+from sim.serving.reservation import Reservation
 from sim.simulation import Run
 from sim.simulation.recorder import CANCELLED, COMPLETED, STATUS, UNFINISHED
 from sim.version import __version__
@@ -52,6 +53,8 @@ def summarise(run: Run, table: RequestTable, log: StepLog) -> dict[str, Any]:
         **_concurrency(table),
         "preemptions": run.scheduler.preemptions,
         "recomputed_tokens": run.scheduler.discarded_tokens,
+        "padded_tokens": run.scheduler.padded_tokens,
+        "idle_slot_steps": run.scheduler.idle_slot_steps,
         "prefix_cache_hit_rate": None,
         "binding": _binding(log),
         "cost": _cost(run, rates),
@@ -158,14 +161,41 @@ def _kv_cache(run: Run, log: StepLog) -> dict[str, Any]:
     tokens = log.context_tokens + log.decodes * (log.iterations - 1) / 2.0
     held = float(seconds[only] @ blocks[only]) * size
     used = float(seconds[only] @ tokens[only])
+    most_blocks = int(recorder.column("blocks_last").max(initial=0))
+    if (reservation := getattr(run.scheduler, "reservation", None)) and run.scenario.engine[
+        "kv_layout"
+    ] == "contiguous":
+        block_seconds, most_blocks = _reserved(run, reservation)
+        mean_blocks = block_seconds / busy_s if busy_s else 0.0
+        held = block_seconds * size
+        used = float(seconds @ tokens)
     return {
         "num_gpu_blocks": run.ledger.num_gpu_blocks,
         "block_size": size,
         "capacity_tokens": usable * size,
         "usage_mean": mean_blocks / usable,
-        "usage_max": float(recorder.column("blocks_last").max(initial=0)) / usable,
+        "usage_max": most_blocks / usable,
         "wasted_fraction": max(0.0, 1.0 - used / held) if held else None,
     }
+
+
+def _reserved(run: Run, reservation: Reservation) -> tuple[float, int]:
+    """Blocks times seconds that contiguous reservations held, and the most blocks at one time.
+
+    Where all of a request's context is set aside nobody is preempted, so it holds from its first
+    schedule to its end.
+    """
+    requests, recorder = run.requests, run.recorder
+    begin_s, end_s = recorder.column("first_scheduled_s"), recorder.column("finish_s")
+    ran = np.isfinite(begin_s)
+    tokens = np.minimum(requests.prompt_tokens + reservation.output_tokens, reservation.longest_tokens)
+    blocks = -(-tokens[ran] // reservation.block_size)
+    moments = np.concatenate(
+        [end_s[ran], begin_s[ran]]
+    )  # whoever ends at an instant ends before others begin
+    order = np.argsort(moments, kind="stable")
+    held = np.cumsum(np.concatenate([-blocks, blocks])[order])
+    return float(blocks @ (end_s - begin_s)[ran]), int(held.max(initial=0))
 
 
 def _utilization(run: Run, log: StepLog, table: RequestTable) -> dict[str, Any]:
@@ -260,13 +290,13 @@ def _checks(run: Run, table: RequestTable, log: StepLog, gaps: int) -> dict[str,
     scheduled += int(recorder.column("prefill_tokens").sum(dtype=np.int64))
     done = table.completed
     kept = int((run.requests.prompt_tokens + run.requests.output_tokens - 1)[done].sum())
+    lost = scheduler.discarded_tokens + recorder.abandoned_tokens + scheduler.padded_tokens
     measured = table.measured
     expected_gaps = int((run.requests.output_tokens[measured] - 1).sum())
     return {
         "littles_law_relative_error": _littles_law_error(table),
         "blocks_conserved": scheduler.free_blocks == scheduler.num_blocks and not scheduler.running,
-        "tokens_conserved": scheduled == kept + scheduler.discarded_tokens + recorder.abandoned_tokens
-        and gaps == expected_gaps,
+        "tokens_conserved": scheduled == kept + lost and gaps == expected_gaps,
     }
 
 

@@ -113,6 +113,7 @@ def scenario_rules(sections: Mapping[str, Values], report: Report) -> None:
     _parallel_rules(sections["engine"], sections["model"], report)
     _all_reduce_rule(sections["engine"], sections["hardware"], report)
     _length_limit_rules(sections["engine"], sections["model"], report)
+    _admission_rules(sections["admission"], report)
 
 
 def _load_rules(sections: Mapping[str, Values], report: Report) -> None:
@@ -128,6 +129,10 @@ def _load_rules(sections: Mapping[str, Values], report: Report) -> None:
     if load.get("mode") == "trace" and arrivals not in (None, "trace"):
         report("load", f"trace needs a workload with the times of a trace (its arrivals.kind is {arrivals}); "
                "give load.rate_per_s, or a trace as the workload")  # fmt: skip
+    if load.get("think") is not None and load.get("concurrency") is None:
+        report("load.think", "goes with load.concurrency only")
+    if load.get("concurrency") is not None and sections["run"].get("duration_s") is not None:
+        report("run.duration_s", "does not go with load.concurrency; write run.requests")
     if load.get("mode") == "burst" and sections["run"].get("duration_s") is not None:
         report(
             "run.duration_s", "does not go with load.mode burst, which is over at once; write run.requests"
@@ -136,10 +141,6 @@ def _load_rules(sections: Mapping[str, Values], report: Report) -> None:
 
 def _version_rules(sections: Mapping[str, Values], report: Report) -> None:
     """What later versions will do."""
-    if sections["load"].get("concurrency") is not None:
-        report(
-            "load.concurrency", "is not in this version; write load.rate_per_s, or load.mode trace or burst"
-        )
     if (replicas := sections["deployment"].get("replicas", 1)) > 1:
         report("deployment.replicas", f"must be 1: more is not in this version (got {replicas})")
     if sections["engine"].get("enable_prefix_caching"):
@@ -178,3 +179,8 @@ def _length_limit_rules(engine: Values, model: Values, report: Report) -> None:
     threshold = engine.get("long_prefill_token_threshold")
     if threshold and length and threshold > length:
         report("engine.long_prefill_token_threshold", f"must be <= max_model_len {length} (got {threshold})")
+
+
+def _admission_rules(admission: Values, report: Report) -> None:
+    if admission.get("refuse_late") and admission.get("queue_deadline_s") is None:
+        report("admission.refuse_late", "needs admission.queue_deadline_s, the deadline to be met")

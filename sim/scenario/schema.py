@@ -79,6 +79,29 @@ SCENARIO_KEYS = (
         minimum=0, otherwise="preset: 1 ms"),
     Key("engine.front_end_prompt_token_s", "seconds", "The same, a prompt token.", minimum=0,
         otherwise="preset: 1 us"),
+    Key("engine.batch_wait_s", "seconds", "How long the first of a static group that is not full waits for "
+        "company.", minimum=0, otherwise="preset static: 1 s; else without effect"),
+    Key("engine.kv_layout", "choice", "paged: blocks are taken as tokens come. contiguous: one reservation "
+        "of the longest permitted context per request.", choices=("paged", "contiguous"),
+        otherwise="preset: paged; static: contiguous"),
+    Key("engine.kv_fragmentation", "share", "Share of the KV cache's memory that the allocator cannot use.",
+        0.0, minimum=0, below=1),
+    Key("admission", "mapping", "Who may wait and what is set aside for whom.", {}),
+    Key("admission.reserve", "choice", "What admission sets aside for a request: its prompt, as the engine "
+        "does; its prompt and the expected answer; or its prompt and the longest permitted answer.", "prompt",
+        choices=("prompt", "expected", "max")),
+    Key("admission.expected_output_tokens", "tokens", "The expected answer.", minimum=1,
+        otherwise="the workload's mean", when=("admission.reserve", ("expected",))),
+    Key("admission.max_reserved_tokens", "tokens", "Most tokens set aside for running requests together.",
+        minimum=1),
+    Key("admission.max_queued_requests", "count", "A request is refused when so many wait.", minimum=0),
+    Key("admission.max_queued_tokens", "tokens", "A request is refused when the prompts in the queue and its "
+        "own have more tokens.", minimum=1),
+    Key("admission.queue_deadline_s", "seconds", "A request that has waited so long leaves the queue.",
+        above=0),
+    Key("admission.refuse_late", "flag", "Refuse on arrival whoever would miss queue_deadline_s at the pace "
+        "of the queue.", False),
+    Key("admission.max_output_tokens", "tokens", "Answers end there at the latest.", minimum=1),
     Key("deployment", "mapping", "How many engines, and who gets which request.", {}),
     Key("deployment.replicas", "count", "Engines side by side; more than 1 is not in this version.", 1,
         minimum=1),
@@ -90,8 +113,12 @@ SCENARIO_KEYS = (
         "keeps its shape.", above=0, one_of="load"),
     Key("load.mode", "choice", "trace: the trace's own times. burst: all requests at t = 0.",
         choices=("trace", "burst"), one_of="load"),
-    Key("load.concurrency", "count", "Users that send again when answered (closed loop); not in this "
-        "version.", minimum=1, one_of="load"),
+    Key("load.concurrency", "count", "Users that send again when answered (closed loop).", minimum=1,
+        one_of="load"),
+    Key("load.think", "mapping", "How long a user thinks between an answer and the next request; not at all "
+        "if absent."),
+    Key("load.think.kind", "choice", "Its distribution.", required=True, choices=("fixed", "exponential")),
+    Key("load.think.mean_s", "seconds", "Its mean.", above=0, required=True),
     Key("load.time_scale", "number", "How many times faster than recorded a trace is replayed.", above=0,
         otherwise="1", when=("load.mode", ("trace",))),
     Key("slo", "mapping", "Latency limits.", {}),
@@ -248,7 +275,8 @@ WORKLOAD_KEYS = (
     *_side_keys("output"),
     Key("lengths.cv", "number", "Coefficient of variation of prompts and of outputs.", minimum=0,
         when=("lengths.kind", ("lognormal",))),
-    Key("patience", "mapping", "How long a client waits for the first token; none leaves if absent."),
+    Key("patience", "mapping", "How long after its send a client gives up, "
+        "wherever its request is then; none does if absent."),
     Key("patience.kind", "choice", "Its distribution.", required=True, choices=("fixed", "exponential")),
     Key("patience.mean_s", "seconds", "Its mean.", above=0, required=True),
     Key("zero_output", "choice", "A trace's requests without output: drop (and count) them, or refuse the "

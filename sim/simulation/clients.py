@@ -58,6 +58,81 @@ def open_loop(
             Timeout(env, leave_s - now, sequence).callbacks.append(replica.give_up)
 
 
+class ClosedLoop:
+    """*users* who think, send, wait for the end and think again.
+
+    Requests are sent in the order of the workload's rows, each by the user who is next to send;
+    ``requests.arrival_s`` is filled in as they go. The think time after request i is *think_s*[i],
+    whoever sent it. A request that is refused or given up frees its user like one that is answered.
+    """
+
+    def __init__(
+        self,
+        env: Environment,
+        requests: Requests,
+        schedulable: np.ndarray,
+        front_end: FrontEnd,
+        replica: Replica,
+        recorder: Recorder,
+        think_s: np.ndarray,
+    ) -> None:
+        self.env, self.requests, self.front_end = env, requests, front_end
+        self.replica, self.recorder, self.think_s = replica, recorder, think_s
+        self.schedulable = schedulable
+        self._next = 0
+        replica.left = self._answered
+
+    def start(self, users: int) -> None:
+        """Every user sends a first request at t = 0."""
+        for _ in range(min(users, len(self.requests))):
+            self._later(0.0, self._send)
+
+    def _later(self, delay_s: float, then: Callable[[Event], None], value: Any = None) -> None:
+        Timeout(self.env, delay_s, value).callbacks.append(then)
+
+    def _answered(self, request: int, at_s: float) -> None:
+        """The user of *request* is done with it *at_s*, which may lie ahead of SimPy's clock."""
+        if self._next < len(self.requests):
+            self._later(at_s - self.env.now + float(self.think_s[request]), self._send)
+
+    def _send(self, _event: Event) -> None:
+        request, now = self._next, self.env.now
+        if request == len(self.requests):
+            return  # as many as were asked for have been sent
+        self._next = request + 1
+        self.requests.arrival_s[request] = now
+        if not self.schedulable[request]:
+            self.recorder.status[request] = NEVER_SCHEDULABLE
+            self.recorder.finish_s[request] = now
+            self._answered(request, now)
+            return
+        row = slice(request, request + 1)
+        queued_s = float(
+            self.front_end.pass_through(self.requests.arrival_s[row], self.requests.prompt_tokens[row])[0]
+        )
+        sequence = Sequence(
+            request, int(self.requests.prompt_tokens[request]), int(self.requests.output_tokens[request])
+        )
+        self._later(queued_s - now, self._submit, sequence)
+
+    def _submit(self, event: Event) -> None:
+        sequence: Any = event.value
+        request = sequence.index
+        self.recorder.queued_s[request] = self.env.now
+        if self.requests.patience_s is not None:
+            left_s = (
+                float(self.requests.arrival_s[request] + self.requests.patience_s[request]) - self.env.now
+            )
+            if left_s <= 0.0:  # given up in the front end
+                self.recorder.status[request] = CANCELLED
+                self.recorder.finish_s[request] = self.env.now + left_s
+                self._answered(request, self.env.now)
+                return
+            if left_s < np.inf:
+                self._later(left_s, self.replica.give_up, sequence)
+        self.replica.submit(sequence)
+
+
 def _rows(progress: Progress | None, *columns: np.ndarray) -> Iterator[tuple[Any, ...]]:
     """The rows of equally long *columns* as plain Python values, a chunk in memory at a time."""
 

@@ -21,6 +21,7 @@ class FrontEnd:
     service_s: float
     prompt_token_s: float
     busy_s: float = 0.0
+    free_at_s: float = 0.0
 
     def pass_through(self, arrival_s: np.ndarray, prompt_tokens: np.ndarray) -> np.ndarray:
         """When requests sent at *arrival_s* (in order, on the grid) enter the engine's queue, in s.
@@ -31,5 +32,8 @@ class FrontEnd:
         service_s = on_grid(self.service_s + prompt_tokens * self.prompt_token_s)
         total_s = np.cumsum(service_s)
         self.busy_s += float(service_s.sum())
-        ends_s = total_s + np.maximum.accumulate(arrival_s - (total_s - service_s))
+        begins_s = np.maximum(arrival_s, self.free_at_s)
+        ends_s = total_s + np.maximum.accumulate(begins_s - (total_s - service_s))
+        if len(ends_s):
+            self.free_at_s = float(ends_s[-1])
         return ends_s + on_grid(self.latency_s)
