@@ -38,7 +38,8 @@ class RequestTable:
     """Columns over the requests of a run, in order of arrival; times in s, NaN where undefined.
 
     ttft_s counts from the client's send, server_ttft_s from the engine's queue, tpot_s is
-    (e2e - ttft) / (output tokens - 1), stall_s the largest gap between two tokens.
+    (e2e - ttft) / (output tokens - 1), stall_s the largest gap between two tokens. Columns are worked
+    out when asked for and not kept: a long run has many.
     """
 
     run: Run
@@ -47,11 +48,11 @@ class RequestTable:
     def __len__(self) -> int:
         return len(self.run.requests)
 
-    @cached_property
+    @property
     def status(self) -> np.ndarray:
         return self.run.recorder.column("status")
 
-    @cached_property
+    @property
     def completed(self) -> np.ndarray:
         return self.status == COMPLETED
 
@@ -77,43 +78,44 @@ class RequestTable:
         """Requests whose latencies count: arrived in the window and completed."""
         return self.in_window & self.completed
 
-    @cached_property
+    @property
     def finish_s(self) -> np.ndarray:
         return self.run.recorder.column("finish_s")
 
-    @cached_property
+    @property
     def queue_s(self) -> np.ndarray:
         return self.run.recorder.column("first_scheduled_s") - self.run.recorder.column("queued_s")
 
-    @cached_property
+    @property
     def ttft_s(self) -> np.ndarray:
         return self.run.recorder.column("first_token_s") - self.run.requests.arrival_s
 
-    @cached_property
+    @property
     def server_ttft_s(self) -> np.ndarray:
         return self.run.recorder.column("first_token_s") - self.run.recorder.column("queued_s")
 
-    @cached_property
+    @property
     def e2e_s(self) -> np.ndarray:
         return np.where(self.completed, self.finish_s - self.run.requests.arrival_s, np.nan)
 
-    @cached_property
+    @property
     def tpot_s(self) -> np.ndarray:
         output = self.run.requests.output_tokens
         return np.divide(
             self.e2e_s - self.ttft_s, output - 1, out=np.full(len(output), np.nan), where=output > 1
         )
 
-    @cached_property
+    @property
     def stall_s(self) -> np.ndarray:
         return self.log.stalls_s(len(self))
 
-    @cached_property
+    @property
     def got_tokens(self) -> np.ndarray:
         """Output tokens that each request's client has got."""
-        return np.where(
-            self.completed, self.run.requests.output_tokens, self.run.recorder.column("got_tokens")
-        )
+        got = np.where(self.completed, self.run.requests.output_tokens, 0)
+        partial = self.run.recorder.partial_answers
+        got[list(partial)] = list(partial.values())
+        return got
 
     def values(self, metric: str, which: np.ndarray) -> np.ndarray:
         """The defined values of a latency *metric* (its name without ``_s``) among *which* requests."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -10,10 +11,10 @@ import numpy as np
 from sim.results.statistics import WeightedSample
 from sim.serving.scheduler import HELD_BY
 from sim.simulation import Clockwork
-from sim.simulation.recorder import Recorder
+from sim.simulation.recorder import STEP, Recorder
 
 SPREAD = 1e-3  # iterations of a row that differ by less, relatively, count at their mean
-_ROWS_AT_A_TIME = 1 << 16
+_ROWS_AT_A_TIME = 1 << 15
 
 
 @dataclass(frozen=True)
@@ -38,12 +39,22 @@ class StepLog:
             self.decodes[rows].astype(np.int64), self.context_tokens[rows].astype(np.int64), iterations
         )
 
+    def parts(self) -> Iterator[np.ndarray]:
+        """The rows (`sim.simulation.recorder.STEP`), some tens of thousands at a time.
+
+        Sums over a long run's rows are taken over parts, so that they need no memory of its size.
+        """
+        rows = np.frombuffer(self.recorder.steps, STEP)
+        for first in range(0, len(rows), _ROWS_AT_A_TIME):
+            yield rows[first : first + _ROWS_AT_A_TIME]
+
     @cached_property
     def longest_s(self) -> np.ndarray:
         """The longest iteration of each row: its last, since contexts only grow."""
         longest = self.end_s - self.start_s
-        many = np.flatnonzero(self.iterations > 1)
-        longest[many] -= self.elapsed_s(many, self.iterations[many].astype(np.int64) - 1)
+        for first in range(0, len(longest), _ROWS_AT_A_TIME):
+            many = np.flatnonzero(self.iterations[first : first + _ROWS_AT_A_TIME] > 1) + first
+            longest[many] -= self.elapsed_s(many, self.iterations[many].astype(np.int64) - 1)
         return longest
 
     def durations_s(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -74,12 +85,12 @@ class StepLog:
         """Every gap between two tokens of the requests that are *wanted* (bool, one a request)."""
         recorder = self.recorder
         weight = self._weights(wanted)
-        rows = np.flatnonzero(weight)
         sample = WeightedSample()
-        for first in range(0, len(rows), _ROWS_AT_A_TIME):
-            duration_s, count, owner = self.durations_s(rows[first : first + _ROWS_AT_A_TIME])
+        for first in range(0, len(weight), _ROWS_AT_A_TIME):
+            rows = np.flatnonzero(weight[first : first + _ROWS_AT_A_TIME]) + first
+            duration_s, count, owner = self.durations_s(rows)
             sample.add(duration_s, count * weight[owner])
-        sample.largest = float(self.longest_s[rows].max(initial=0.0))
+            sample.largest = max(sample.largest, float(self.longest_s[rows].max(initial=0.0)))
         pauses = recorder.column("gap_s")[wanted[recorder.column("gap_request")]]
         sample.add(pauses, np.ones(len(pauses), dtype=np.int64))
         return sample
@@ -88,10 +99,10 @@ class StepLog:
         """How many of the *wanted* requests decoded in each row."""
         recorder = self.recorder
         mine = wanted[recorder.column("stretch_request")]
-        size = recorder.num_rows + 1
-        begin = np.bincount(recorder.column("stretch_first_row")[mine], minlength=size)
-        end = np.bincount(recorder.column("stretch_last_row")[mine] + 1, minlength=size)
-        return np.cumsum(begin - end)[:-1]
+        change = np.zeros(recorder.num_rows + 1, dtype=np.int32)
+        np.add.at(change, recorder.column("stretch_first_row")[mine], 1)
+        np.subtract.at(change, recorder.column("stretch_last_row")[mine] + 1, 1)
+        return np.cumsum(change, out=change)[:-1]
 
     def stalls_s(self, num_requests: int) -> np.ndarray:
         """The largest gap between two tokens of each request, in s; NaN where there is none."""
@@ -104,18 +115,58 @@ class StepLog:
         stall[np.isneginf(stall)] = np.nan
         return stall
 
-    def context_sum(self) -> np.ndarray:
-        """KV tokens read by the decodes of each row, all its iterations together."""
-        n, k = self.decodes.astype(np.float64), self.iterations.astype(np.float64)
-        return k * self.context_tokens + n * k * (k - 1) / 2
+    @cached_property
+    def totals(self) -> Totals:
+        """Sums over all rows."""
+        totals = Totals()
+        for rows in self.parts():
+            totals.add(rows)
+        return totals
 
-    def held_by_shares(self) -> dict[str, float]:
-        """Share of busy time in which the head of the queue was held up by each resource."""
-        seconds = np.bincount(
-            self.recorder.column("held_by"), weights=self.end_s - self.start_s, minlength=len(HELD_BY)
-        )
-        total = float(seconds.sum()) or 1.0
-        return {name: float(s) / total for name, s in zip(HELD_BY, seconds, strict=True)}
+
+@dataclass
+class Totals:
+    """Sums over the rows of a step log. Blocks and contexts grow evenly within a row.
+
+    *held_block_s* and *held_token_s* are of the rows without prefill, where every block belongs to a
+    decode of known length; *held_by_s* is indexed like `sim.serving.scheduler.HELD_BY`.
+    """
+
+    busy_s: float = 0.0
+    iterations: int = 0
+    sequences: int = 0  # in the batch, summed over iterations
+    decoded_tokens: int = 0
+    prefill_tokens: int = 0
+    context_tokens: float = 0.0  # read by decodes
+    pairs: float = 0.0  # of queries and keys
+    block_s: float = 0.0
+    most_blocks: int = 0
+    held_block_s: float = 0.0
+    held_token_s: float = 0.0
+    context_s: float = 0.0  # tokens that decodes hold, times seconds
+    held_by_s: np.ndarray = field(default_factory=lambda: np.zeros(len(HELD_BY)))
+
+    def add(self, rows: np.ndarray) -> None:
+        """Add *rows* (`STEP`)."""
+        seconds = rows["end_s"] - rows["start_s"]
+        n, k = rows["decodes"].astype(np.int64), rows["iterations"].astype(np.int64)
+        blocks = (rows["blocks_first"] + rows["blocks_last"]) / 2.0
+        prefills = rows["prefill_sequences"]
+        read = k * rows["context_tokens"] + n * (k * (k - 1) // 2)
+        self.busy_s += float(seconds.sum())
+        self.iterations += int(k.sum())
+        self.sequences += int((k * (n + prefills)).sum())
+        self.decoded_tokens += int((k * n).sum())
+        self.prefill_tokens += int(rows["prefill_tokens"].sum(dtype=np.int64))
+        self.context_tokens += float(read.sum())
+        self.pairs += float(read.sum() + rows["prefill_pairs"].sum(dtype=np.float64))
+        self.block_s += float(seconds @ blocks)
+        self.most_blocks = max(self.most_blocks, int(rows["blocks_last"].max()))
+        only = prefills == 0
+        self.held_block_s += float(seconds[only] @ blocks[only])
+        self.held_token_s += float(seconds[only] @ (read / k)[only])
+        self.context_s += float(seconds @ (read / k))
+        self.held_by_s += np.bincount(rows["held_by"], weights=seconds, minlength=len(HELD_BY))
 
 
 def _range_max(values: np.ndarray, first: np.ndarray, last: np.ndarray) -> np.ndarray:

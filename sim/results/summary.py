@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -12,8 +12,10 @@ from sim.results.requests import RequestTable
 from sim.results.statistics import PERCENTILES, describe, growth
 from sim.results.steps import StepLog
 from sim.serving.reservation import Reservation
+from sim.serving.scheduler import HELD_BY
+from sim.serving.static import StaticScheduler
 from sim.simulation import Run
-from sim.simulation.recorder import CANCELLED, COMPLETED, STATUS, UNFINISHED
+from sim.simulation.recorder import NEVER_SCHEDULABLE, REJECTED, STATUS
 from sim.version import __version__
 
 _NOBODY = "no request that arrived in the window completed"
@@ -47,7 +49,7 @@ def summarise(run: Run, table: RequestTable, log: StepLog) -> dict[str, Any]:
         **latencies,
         "stable": stable,
         "queue_growth_per_s": slope,
-        "kv_cache": _kv_cache(run, log),
+        "kv_cache": _kv_cache(run, table, log),
         "utilization": _utilization(run, log, table),
         "batch_size_mean": _batch_size_mean(log),
         **_concurrency(table),
@@ -64,7 +66,7 @@ def summarise(run: Run, table: RequestTable, log: StepLog) -> dict[str, Any]:
         "simulator": {
             "wall_s": run.wall_s,
             "requests_per_s": len(table) / run.wall_s,
-            "iterations": int(log.iterations.sum(dtype=np.int64)),
+            "iterations": log.totals.iterations,
             "events": run.events,
         },
     }
@@ -143,39 +145,50 @@ def _goodput(run: Run, table: RequestTable) -> dict[str, Any]:
 
 
 def _stability(table: RequestTable) -> tuple[bool, float]:
-    start_s, end_s = table.window
-    leave_s = np.where(np.isnan(table.finish_s), np.inf, table.finish_s)
-    slope, grows = growth(table.run.requests.arrival_s, leave_s, start_s, end_s)
+    """Whether the load can go on for ever, and how fast the requests in the system grow, per s.
+
+    Unstable is a queue that grows over the window, or a system that does so once it has had time to fill:
+    from three median stays on, if a third of the window is left. So a batch that still fills up is no
+    growth. Users who wait for their answers, and queues with a limit, cannot grow without end.
+    """
+    (start_s, end_s), run = table.window, table.run
+    begin_s, leave_s = _inside(table)
+    slope, _ = growth(begin_s, leave_s, (start_s, end_s))
+    bounded = {"max_queued_requests", "max_queued_tokens", "queue_deadline_s"} & set(run.scenario.admission)
+    if bounded or "concurrency" in run.scenario.load:
+        return True, slope
+    scheduled_s = run.recorder.column("first_scheduled_s")
+    left_s = np.where(np.isnan(scheduled_s), table.finish_s, scheduled_s)
+    left_s = np.where(np.isnan(left_s), np.inf, left_s)
+    waiting, queue_grows = growth(run.requests.arrival_s, left_s, (start_s, end_s))
+    if queue_grows:
+        return False, max(slope, waiting)
+    stay_s = (leave_s - begin_s)[begin_s >= start_s]
+    filled_s = max(start_s, float(begin_s[0]) + 3.0 * float(np.median(stay_s))) if len(stay_s) else end_s
+    if end_s - filled_s < (end_s - start_s) / 3:
+        return True, slope
+    slope, grows = growth(begin_s, leave_s, (filled_s, end_s))
     return not grows, slope
 
 
-def _kv_cache(run: Run, log: StepLog) -> dict[str, Any]:
-    """Use of the pool while iterations run: blocks grow evenly from a row's first iteration to its last."""
-    recorder, usable, size = run.recorder, run.scheduler.num_blocks, run.ledger.block_size
-    seconds = log.end_s - log.start_s
-    blocks = (recorder.column("blocks_first") + recorder.column("blocks_last")) / 2.0
-    busy_s = float(seconds.sum())
-    mean_blocks = float(seconds @ blocks) / busy_s if busy_s else 0.0
-    # Waste is told from rows without prefill, where every block belongs to a decode of known length.
-    only = recorder.column("prefill_sequences") == 0
-    tokens = log.context_tokens + log.decodes * (log.iterations - 1) / 2.0
-    held = float(seconds[only] @ blocks[only]) * size
-    used = float(seconds[only] @ tokens[only])
-    most_blocks = int(recorder.column("blocks_last").max(initial=0))
-    if (reservation := getattr(run.scheduler, "reservation", None)) and run.scenario.engine[
-        "kv_layout"
-    ] == "contiguous":
-        block_seconds, most_blocks = _reserved(run, reservation)
-        mean_blocks = block_seconds / busy_s if busy_s else 0.0
-        held = block_seconds * size
-        used = float(seconds @ tokens)
+def _kv_cache(run: Run, table: RequestTable, log: StepLog) -> dict[str, Any]:
+    """Use of the pool while iterations run."""
+    usable, size, totals = run.scheduler.num_blocks, run.ledger.block_size, log.totals
+    block_s, most_blocks = totals.block_s, totals.most_blocks
+    held_block_s, held_token_s = totals.held_block_s, totals.held_token_s
+    reservation = getattr(run.scheduler, "reservation", None)
+    if reservation is not None and run.scenario.engine["kv_layout"] == "contiguous":
+        block_s, most_blocks = _reserved(run, reservation)
+        held_block_s, held_token_s = block_s, totals.context_s
+    elif isinstance(run.scheduler, StaticScheduler):
+        held_token_s = _live_token_s(table)
     return {
         "num_gpu_blocks": run.ledger.num_gpu_blocks,
         "block_size": size,
         "capacity_tokens": usable * size,
-        "usage_mean": mean_blocks / usable,
+        "usage_mean": block_s / totals.busy_s / usable if totals.busy_s else 0.0,
         "usage_max": most_blocks / usable,
-        "wasted_fraction": max(0.0, 1.0 - used / held) if held else None,
+        "wasted_fraction": max(0.0, 1.0 - held_token_s / (held_block_s * size)) if held_block_s else None,
     }
 
 
@@ -190,12 +203,18 @@ def _reserved(run: Run, reservation: Reservation) -> tuple[float, int]:
     ran = np.isfinite(begin_s)
     tokens = np.minimum(requests.prompt_tokens + reservation.output_tokens, reservation.longest_tokens)
     blocks = -(-tokens[ran] // reservation.block_size)
-    moments = np.concatenate(
-        [end_s[ran], begin_s[ran]]
-    )  # whoever ends at an instant ends before others begin
-    order = np.argsort(moments, kind="stable")
+    # Whoever ends at an instant ends before others begin.
+    order = np.argsort(np.concatenate([end_s[ran], begin_s[ran]]), kind="stable")
     held = np.cumsum(np.concatenate([-blocks, blocks])[order])
     return float(blocks @ (end_s - begin_s)[ran]), int(held.max(initial=0))
+
+
+def _live_token_s(table: RequestTable) -> float:
+    """Tokens times seconds of those who still get some, without padding; contexts grow evenly."""
+    requests, recorder = table.run.requests, table.run.recorder
+    decoding_s = recorder.column("finish_s") - recorder.column("first_token_s")
+    context_tokens = requests.prompt_tokens + table.got_tokens / 2.0
+    return float(np.nansum(decoding_s * context_tokens))
 
 
 def _utilization(run: Run, log: StepLog, table: RequestTable) -> dict[str, Any]:
@@ -207,7 +226,7 @@ def _utilization(run: Run, log: StepLog, table: RequestTable) -> dict[str, Any]:
     flops, moved = _work(run, log)
     dtype = run.model.weight_dtype(run.scenario.engine["weight_dtype"])
     return {
-        "busy": float((log.end_s - log.start_s).sum()) / span_s,
+        "busy": log.totals.busy_s / span_s,
         "mfu": flops / span_s / run.profile.peak_flops(dtype),
         "mbu": moved / span_s / run.profile.memory_bandwidth_bytes_per_s,
         "front_end": run.front_end.busy_s / span_s,
@@ -219,33 +238,26 @@ def _work(run: Run, log: StepLog) -> tuple[float, float]:
 
     Bytes are weights once an iteration and the KV cache that decodes read.
     """
-    engine, model, recorder = run.scenario.engine, run.model, run.recorder
+    engine, model, totals = run.scenario.engine, run.model, log.totals
     gpus = engine["tensor_parallel_size"]
-    iterations = log.iterations.astype(np.float64)
-    decoded = float(iterations @ log.decodes)
-    tokens = decoded + float(recorder.column("prefill_tokens").sum(dtype=np.int64))
-    pairs = float(log.context_sum().sum() + recorder.column("prefill_pairs").sum())
     linear = sum(n * k for n, k in model.layer_gemms(gpus)) * model.layers
     n, k = model.lm_head_gemm(gpus)
     attention = 4.0 * model.heads_per_gpu(gpus) * model.head_dim * model.layers
-    flops = 2.0 * linear * tokens + 2.0 * n * k * decoded + attention * pairs
-    moved = float(iterations.sum()) * model.weight_bytes(engine["weight_dtype"], gpus)
-    moved += float(log.context_sum().sum()) * model.kv_bytes_per_token(engine["kv_cache_dtype"], gpus)
+    flops = 2.0 * linear * (totals.decoded_tokens + totals.prefill_tokens)
+    flops += 2.0 * n * k * totals.decoded_tokens + attention * totals.pairs
+    moved = float(totals.iterations) * model.weight_bytes(engine["weight_dtype"], gpus)
+    moved += totals.context_tokens * model.kv_bytes_per_token(engine["kv_cache_dtype"], gpus)
     return flops, moved
 
 
 def _batch_size_mean(log: StepLog) -> float | None:
     """Sequences in an iteration, on average over iterations."""
-    iterations = log.iterations.astype(np.float64)
-    if not len(iterations):
-        return None
-    sequences = log.decodes + log.recorder.column("prefill_sequences")
-    return float(iterations @ sequences) / float(iterations.sum())
+    return log.totals.sequences / log.totals.iterations if log.totals.iterations else None
 
 
 def _inside(table: RequestTable) -> tuple[np.ndarray, np.ndarray]:
     """Arrivals and departures of the requests that were let in, each in order, in s."""
-    let_in = np.isin(table.status, (COMPLETED, CANCELLED, UNFINISHED))
+    let_in = ~np.isin(table.status, (REJECTED, NEVER_SCHEDULABLE))
     leave_s = np.where(np.isnan(table.finish_s), np.inf, table.finish_s)[let_in]
     return table.run.requests.arrival_s[let_in], leave_s
 
@@ -259,7 +271,9 @@ def _concurrency(table: RequestTable) -> dict[str, Any]:
     end_s = end_s if end_s > start_s else float(leave_s.max())
     inside = np.minimum(leave_s, end_s) - np.clip(arrival_s, start_s, end_s)
     span_s = end_s - start_s
-    left = np.searchsorted(np.sort(leave_s), arrival_s)  # who leaves at an arrival's instant still counts
+    # Who leaves at an arrival's instant still counts, but for users, who send what they send upon that.
+    side: Literal["left", "right"] = "right" if "concurrency" in table.run.scenario.load else "left"
+    left = np.searchsorted(np.sort(leave_s), arrival_s, side)
     return {
         "concurrency_mean": float(inside[inside > 0].sum()) / span_s if span_s else None,
         "concurrency_max": int((np.arange(1, len(arrival_s) + 1) - left).max()),
@@ -268,7 +282,8 @@ def _concurrency(table: RequestTable) -> dict[str, Any]:
 
 def _binding(log: StepLog) -> dict[str, Any]:
     """What held up the head of the queue, as shares of busy time; *resource* is the largest of them."""
-    shares = log.held_by_shares()
+    busy_s = log.totals.busy_s or 1.0
+    shares = {name: float(s) / busy_s for name, s in zip(HELD_BY, log.totals.held_by_s, strict=True)}
     resource = max((name for name in shares if name != "nothing"), key=lambda name: shares[name])
     return {"resource": resource if shares[resource] > 0.01 else "nothing", "shares": shares}
 
@@ -286,8 +301,7 @@ def _cost(run: Run, rates: dict[str, Any]) -> dict[str, Any]:
 def _checks(run: Run, table: RequestTable, log: StepLog, gaps: int) -> dict[str, Any]:
     """Laws that every run must obey; see the fields' tests."""
     scheduler, recorder = run.scheduler, run.recorder
-    scheduled = int((log.iterations.astype(np.int64) * log.decodes).sum())
-    scheduled += int(recorder.column("prefill_tokens").sum(dtype=np.int64))
+    scheduled = log.totals.decoded_tokens + log.totals.prefill_tokens
     done = table.completed
     kept = int((run.requests.prompt_tokens + run.requests.output_tokens - 1)[done].sum())
     lost = scheduler.discarded_tokens + recorder.abandoned_tokens + scheduler.padded_tokens
@@ -325,5 +339,12 @@ def _warnings(run: Run, stable: bool) -> list[str]:
     estimated = run.profile.estimated_keys()
     if estimated:
         warnings.append(f"estimated, not measured, in {run.profile.name}: {', '.join(estimated)}")
+    engine, scheduler = run.scenario.engine, run.scheduler
+    if isinstance(scheduler, StaticScheduler) and scheduler.group_size < engine["max_num_seqs"]:
+        warnings.append(
+            f"groups have at most {scheduler.group_size} requests, not max_num_seqs "
+            f"{engine['max_num_seqs']}: the KV cache has no room for more reservations of max_model_len "
+            f"{engine['max_model_len']}"
+        )
     warnings += [f"{count} requests: {note.replace('_', ' ')}" for note, count in run.requests.notes.items()]
     return warnings

@@ -113,7 +113,8 @@ def scenario_rules(sections: Mapping[str, Values], report: Report) -> None:
     _parallel_rules(sections["engine"], sections["model"], report)
     _all_reduce_rule(sections["engine"], sections["hardware"], report)
     _length_limit_rules(sections["engine"], sections["model"], report)
-    _admission_rules(sections["admission"], report)
+    _admission_rules(sections["engine"], sections["admission"], report)
+    _static_rules(sections["engine"], report)
 
 
 def _load_rules(sections: Mapping[str, Values], report: Report) -> None:
@@ -181,6 +182,23 @@ def _length_limit_rules(engine: Values, model: Values, report: Report) -> None:
         report("engine.long_prefill_token_threshold", f"must be <= max_model_len {length} (got {threshold})")
 
 
-def _admission_rules(admission: Values, report: Report) -> None:
+def _admission_rules(engine: Values, admission: Values, report: Report) -> None:
     if admission.get("refuse_late") and admission.get("queue_deadline_s") is None:
         report("admission.refuse_late", "needs admission.queue_deadline_s, the deadline to be met")
+    if engine.get("kv_layout") == "contiguous" and admission.get("reserve") == "expected":
+        report("admission.reserve", "does not go with engine.kv_layout contiguous, which sets aside "
+               "max_model_len for each request (got expected)")  # fmt: skip
+    if engine.get("preset") == "static" and admission.get("max_reserved_tokens") is not None:
+        report("admission.max_reserved_tokens", "does not go with engine.preset static, whose groups are "
+               "limited by max_num_seqs")  # fmt: skip
+
+
+def _static_rules(engine: Values, report: Report) -> None:
+    if engine.get("preset") != "static":
+        return
+    if (layout := engine.get("kv_layout")) not in (None, "contiguous"):
+        report("engine.kv_layout", f"must be contiguous with engine.preset static (got {layout})")
+    budget, sequences = engine.get("max_num_batched_tokens"), engine.get("max_num_seqs")
+    if budget and sequences and budget < sequences:
+        report("engine.max_num_batched_tokens", f"must be >= max_num_seqs {sequences} with engine.preset "
+               f"static, whose groups decode in one step (got {budget})")  # fmt: skip

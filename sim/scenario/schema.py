@@ -37,7 +37,7 @@ SCENARIO_KEYS = (
         "may be left out.", "vllm-v1@0.32"),
     Key("engine.max_num_seqs", "count", "Most sequences in one batch.", minimum=1,
         otherwise="preset: 1024 from 70 GiB of GPU memory on (A100: 256), else 256; at most "
-        "max_num_batched_tokens"),
+        "max_num_batched_tokens; static: 8"),
     Key("engine.max_num_batched_tokens", "tokens", "Token budget of one iteration, prefill chunks and "
         "decodes together.", minimum=1, otherwise="preset: 16384 from 160 GiB of GPU memory on, 8192 from 70 "
         "GiB on (A100: 2048), else 2048; at most max_num_seqs * max_model_len"),
@@ -94,7 +94,7 @@ SCENARIO_KEYS = (
         otherwise="the workload's mean", when=("admission.reserve", ("expected",))),
     Key("admission.max_reserved_tokens", "tokens", "Most tokens set aside for running requests together.",
         minimum=1),
-    Key("admission.max_queued_requests", "count", "A request is refused when so many wait.", minimum=0),
+    Key("admission.max_queued_requests", "count", "A request is refused when so many wait.", minimum=1),
     Key("admission.max_queued_tokens", "tokens", "A request is refused when the prompts in the queue and its "
         "own have more tokens.", minimum=1),
     Key("admission.queue_deadline_s", "seconds", "A request that has waited so long leaves the queue.",
@@ -125,12 +125,19 @@ SCENARIO_KEYS = (
     Key("slo.<limit>", "seconds", "Limit on a metric's mean, maximum or percentile, e.g. ttft_p99_s.",
         above=0),
     Key("run", "mapping", "How long, and with which random numbers.", {}),
-    Key("run.requests", "count", "Requests sent.", 2000, minimum=1, one_of="run length",
+    Key("run.requests", "count", "Requests sent. A search for a knee chooses the length of its replications "
+        "itself, up to this, or 40000 if it is less.", 2000, minimum=1, one_of="run length",
         otherwise="2000; with load.mode trace the whole trace"),
     Key("run.duration_s", "seconds", "Requests are sent until then.", above=0, one_of="run length"),
     Key("run.seed", "count", "Seed of every random stream.", 1, minimum=0),
     Key("run.warmup", "warmup", "What is left out at the start of the run: a share of its requests, or a "
         "time such as 30s.", 0.1),
+    Key("run.precision", "number", "Half the width that a knee's sampling interval may have, as a share of "
+        "the knee.", 0.02, above=0, maximum=0.5),
+    Key("run.confidence", "share", "How often that interval holds the true knee.", 0.95, minimum=0.5,
+        below=1),
+    Key("run.most_replications", "count", "Most replications of a knee's load; at least ten are made if it "
+        "allows.", 100, minimum=2),
     Key("cost", "mapping", "What a GPU costs.", {}),
     Key("cost.gpu_hour_usd", "usd", "Price of one GPU for one hour.", minimum=0,
         otherwise="hardware: price.usd_per_gpu_hour"),

@@ -29,7 +29,8 @@ def compile_step_time(
     per_token_s = decode.load_s(model.kv_bytes_per_token(kv_dtype, gpus) / model.layers, 0)
     # The last block of a sequence is read whole: on average half a block more than its tokens.
     per_sequence_s = decode.load_s(0.0, kv_heads) + per_token_s * (engine["block_size"] - 1) / 2
-    most_work_s = kv_cache_tokens * per_token_s + engine["max_num_seqs"] * per_sequence_s
+    # A run of iterations is integrated to the middle of the one after it: half a token a sequence more.
+    most_work_s = kv_cache_tokens * per_token_s + engine["max_num_seqs"] * (per_sequence_s + per_token_s / 2)
     return StepTime(
         tokens_s=_token_table(profile, model, engine).tolist(),
         sampled_s=_sample_table(profile, model, engine).tolist(),

@@ -28,16 +28,15 @@ class QueueRules:
     _last_s: float = 0.0
     _moving: bool = False
 
-    def refuses(self, sequence: Sequence, waiting: Iterable[Sequence]) -> bool:
-        """Whether *sequence* is turned away, with *waiting* ahead of it."""
-        ahead = [other for other in waiting if other.state != DONE]
-        if self.max_requests is not None and len(ahead) >= self.max_requests:
+    def refuses(self, sequence: Sequence, waiting: Iterable[Sequence], num_waiting: int) -> bool:
+        """Whether *sequence* is turned away; *num_waiting* of those in *waiting* are not done."""
+        if self.max_requests is not None and num_waiting >= self.max_requests:
             return True
         if self.max_tokens is not None:
-            tokens = sequence.prompt_tokens + sum(other.prompt_tokens for other in ahead)
-            if tokens > self.max_tokens:
+            ahead = sum(other.prompt_tokens for other in waiting if other.state != DONE)
+            if ahead + sequence.prompt_tokens > self.max_tokens:
                 return True
-        return self.refuse_late and len(ahead) * self._interval_s > self.deadline_s
+        return self.refuse_late and num_waiting * self._interval_s > self.deadline_s
 
     def admitted(self, count: int, now: float, still_waiting: int) -> None:
         """*count* left the queue for a batch *now*; keeps the mean time between two such.

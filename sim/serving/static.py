@@ -49,6 +49,11 @@ class StaticScheduler:
         self._padded_prompt = 0
         self._aborting: list[Sequence] = []
 
+    @property
+    def most_context_tokens(self) -> int:
+        """More than a step can read: padding may make a slot's context longer than its reservation."""
+        return 2 * self.group_size * self.reserved_blocks * self.block_size
+
     def add(self, sequence: Sequence) -> bool:
         """Append *sequence* to the queue; returns whether a full group could start."""
         self.waiting.append(sequence)
@@ -56,8 +61,10 @@ class StaticScheduler:
         return not self._group and self.num_waiting == self.group_size
 
     def abort(self, sequence: Sequence) -> None:
-        """Give *sequence* up: its slot idles until its group ends."""
-        if sequence.state != DONE:
+        """Give *sequence* up: its slot idles until its group ends; where none runs, it leaves at once."""
+        if not self._group:
+            self._drop(sequence)
+        elif sequence.state != DONE:
             self._aborting.append(sequence)
 
     def schedule(self, max_leap: int = 1) -> int:

@@ -1,4 +1,4 @@
-"""Who sends: open-loop clients that may lose patience."""
+"""Who sends: clients at their own times (open loop), or users who wait for answers (closed loop)."""
 
 from __future__ import annotations
 
@@ -34,17 +34,10 @@ def open_loop(
     refused on arrival; a request with finite patience is given up *patience_s* after its send,
     wherever it is then: an abort at the instant at which an iteration ends comes before its output.
     """
-    sent, refused = np.flatnonzero(schedulable), np.flatnonzero(~schedulable)
-    for index, at_s in zip(refused.tolist(), requests.arrival_s[refused].tolist(), strict=True):
-        recorder.status[index] = NEVER_SCHEDULABLE
-        recorder.finish_s[index] = at_s
-    prompts, outputs = requests.prompt_tokens[sent], requests.output_tokens[sent]
-    queued_s = front_end.pass_through(requests.arrival_s[sent], prompts)
-    patience_s = np.inf if requests.patience_s is None else requests.patience_s[sent]
-    leaves_s = requests.arrival_s[sent] + patience_s
-    recorder.column("queued_s")[sent] = queued_s
     now, never = 0.0, float("inf")
-    for index, prompt, output, at_s, leave_s in _rows(progress, sent, prompts, outputs, queued_s, leaves_s):
+    for index, prompt, output, at_s, leave_s in _admissible(
+        requests, schedulable, front_end, recorder, progress
+    ):
         if leave_s <= at_s:  # still in the front end
             recorder.status[index] = CANCELLED
             recorder.finish_s[index] = leave_s
@@ -63,7 +56,8 @@ class ClosedLoop:
 
     Requests are sent in the order of the workload's rows, each by the user who is next to send;
     ``requests.arrival_s`` is filled in as they go. The think time after request i is *think_s*[i],
-    whoever sent it. A request that is refused or given up frees its user like one that is answered.
+    whoever sent it. A request that is refused or given up frees its user, at once, like one that is
+    answered.
     """
 
     def __init__(
@@ -102,44 +96,66 @@ class ClosedLoop:
         self._next = request + 1
         self.requests.arrival_s[request] = now
         if not self.schedulable[request]:
-            self.recorder.status[request] = NEVER_SCHEDULABLE
-            self.recorder.finish_s[request] = now
-            self._answered(request, now)
+            self._turned_away(request, NEVER_SCHEDULABLE, now)
             return
         row = slice(request, request + 1)
-        queued_s = float(
-            self.front_end.pass_through(self.requests.arrival_s[row], self.requests.prompt_tokens[row])[0]
-        )
-        sequence = Sequence(
-            request, int(self.requests.prompt_tokens[request]), int(self.requests.output_tokens[request])
-        )
+        arrival_s, prompts = self.requests.arrival_s[row], self.requests.prompt_tokens[row]
+        self.recorder.queued_s[request] = queued_s = self.front_end.pass_through(arrival_s, prompts).item()
+        patience_s = self.requests.patience_s
+        leave_s = now + (np.inf if patience_s is None else float(patience_s[request]))
+        if leave_s <= queued_s:  # still in the front end
+            self._turned_away(request, CANCELLED, leave_s)
+            return
+        sequence = Sequence(request, prompts.item(), self.requests.output_tokens[row].item())
         self._later(queued_s - now, self._submit, sequence)
+        if leave_s < np.inf:
+            self._later(leave_s - now, self.replica.give_up, sequence)
 
     def _submit(self, event: Event) -> None:
         sequence: Any = event.value
-        request = sequence.index
-        self.recorder.queued_s[request] = self.env.now
-        if self.requests.patience_s is not None:
-            left_s = (
-                float(self.requests.arrival_s[request] + self.requests.patience_s[request]) - self.env.now
-            )
-            if left_s <= 0.0:  # given up in the front end
-                self.recorder.status[request] = CANCELLED
-                self.recorder.finish_s[request] = self.env.now + left_s
-                self._answered(request, self.env.now)
-                return
-            if left_s < np.inf:
-                self._later(left_s, self.replica.give_up, sequence)
         self.replica.submit(sequence)
 
+    def _turned_away(self, request: int, status: int, at_s: float) -> None:
+        self.recorder.status[request] = status
+        self.recorder.finish_s[request] = at_s
+        self._answered(request, at_s)
 
-def _rows(progress: Progress | None, *columns: np.ndarray) -> Iterator[tuple[Any, ...]]:
-    """The rows of equally long *columns* as plain Python values, a chunk in memory at a time."""
+
+def _admissible(
+    requests: Requests,
+    schedulable: np.ndarray,
+    front_end: FrontEnd,
+    recorder: Recorder,
+    progress: Progress | None,
+) -> Iterator[tuple[Any, ...]]:
+    """Index, prompt, output, time in the engine's queue and time of leaving of each schedulable request.
+
+    As plain Python values, a chunk in memory at a time; the others are recorded as refused.
+    """
 
     def chunks() -> Iterator[Iterator[tuple[Any, ...]]]:
-        for first in range(0, len(columns[0]), _CHUNK):
+        for first in range(0, len(requests), _CHUNK):
             if progress:
-                progress(first, len(columns[0]), "sent")
-            yield zip(*(column[first : first + _CHUNK].tolist() for column in columns), strict=True)
+                progress(first, len(requests), "sent")
+            part = slice(first, first + _CHUNK)
+            arrival_s, prompts, possible = (
+                requests.arrival_s[part],
+                requests.prompt_tokens[part],
+                schedulable[part],
+            )
+            status, finish_s = recorder.column("status")[part], recorder.column("finish_s")[part]
+            status[~possible] = NEVER_SCHEDULABLE
+            finish_s[~possible] = arrival_s[~possible]
+            queued_s = front_end.pass_through(arrival_s[possible], prompts[possible])
+            recorder.column("queued_s")[part][possible] = queued_s
+            patience_s = np.inf if requests.patience_s is None else requests.patience_s[part]
+            columns = (
+                np.flatnonzero(possible) + first,
+                prompts[possible],
+                requests.output_tokens[part][possible],
+                queued_s,
+                (arrival_s + patience_s)[possible],
+            )
+            yield zip(*(column.tolist() for column in columns), strict=True)
 
     return chain.from_iterable(chunks())

@@ -17,15 +17,15 @@ STEP = np.dtype(
     [
         ("start_s", "f8"),
         ("end_s", "f8"),
-        ("prefill_pairs", "f8"),
+        ("prefill_pairs", "f4"),
         ("iterations", "i4"),
-        ("decodes", "i4"),
         ("context_tokens", "i4"),
         ("prefill_tokens", "i4"),
-        ("prefill_sequences", "i4"),
         ("blocks_first", "i4"),
         ("blocks_last", "i4"),
         ("waiting", "i4"),
+        ("decodes", "u2"),
+        ("prefill_sequences", "u2"),
         ("held_by", "i1"),
     ]
 )
@@ -33,7 +33,7 @@ STRETCH = np.dtype([("stretch_request", "i4"), ("stretch_first_row", "i4"), ("st
 GAP = np.dtype([("gap_request", "i4"), ("gap_s", "f8")])
 
 # Rows are packed as they come: one call a row, and the array is a view of the bytes.
-pack_step = Struct("=3d8ib").pack
+pack_step = Struct("=2df6i2Hb").pack
 pack_stretch = Struct("=3i").pack
 _pack_gap = Struct("=id").pack
 
@@ -42,7 +42,7 @@ class Recorder:
     """Columns that the replica fills.
 
     *Requests* (index = row of the workload): status, queued_s (enters the engine's queue),
-    first_scheduled_s, first_token_s, finish_s (last token, or leaving), preemptions, got_tokens.
+    first_scheduled_s, first_token_s, finish_s (last token, or leaving), preemptions; partial_answers.
     NaN where it did not happen.
 
     *Steps* (`STEP`): one row a composition (iterations that repeat one batch of decodes) or a step
@@ -61,8 +61,8 @@ class Recorder:
         "first_scheduled_s",
         "first_token_s",
         "gaps",
-        "got_tokens",
         "num_rows",
+        "partial_answers",
         "preemptions",
         "queued_s",
         "status",
@@ -77,8 +77,7 @@ class Recorder:
         self.first_scheduled_s = nan * num_requests
         self.first_token_s = nan * num_requests
         self.finish_s = nan * num_requests
-        self.preemptions = array("i", bytes(4 * num_requests))
-        self.got_tokens = array("i", bytes(4 * num_requests))
+        self.preemptions = array("H", bytes(2 * num_requests))
 
         self.num_rows = 0
         self.steps = bytearray()
@@ -86,6 +85,7 @@ class Recorder:
 
         self.stretches = bytearray()
         self.gaps = bytearray()
+        self.partial_answers: dict[int, int] = {}  # tokens that cancelled requests had got
 
     def stretch(self, request: int, first_row: int) -> None:
         """*request* decoded in every iteration from row *first_row* to the last row written."""

@@ -11,9 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import isnan
-from typing import Any, Protocol
+from typing import Any
 
-import numpy as np
 from simpy import Environment, Event, Timeout
 from simpy.events import EventPriority
 
@@ -21,6 +20,7 @@ from sim.serving.queue_rules import QueueRules
 from sim.serving.scheduler import Scheduler
 from sim.serving.sequence import DONE, PREFILL, WAITING, Sequence
 from sim.serving.static import StaticScheduler
+from sim.simulation.clockwork import Clockwork
 from sim.simulation.recorder import (
     CANCELLED,
     COMPLETED,
@@ -36,37 +36,6 @@ from sim.simulation.recorder import (
 # triggers smaller priorities first, and its own timeouts have 1.
 AFTER_ARRIVALS = EventPriority(2)
 INFINITY = float("inf")
-
-
-class Batch(Protocol):
-    """What a replica asks of an unchanging batch (`sim.serving.step_time.Composition`)."""
-
-    start_s: float
-
-    def begin(self, start_s: float, n: int, context_tokens: int) -> None: ...
-
-    def elapsed_s(self, iterations: int) -> float: ...
-
-    def reaches(self, elapsed_s: float, iterations: int, total_s: float) -> tuple[int, float]: ...
-
-
-class Clockwork(Protocol):
-    """What a replica asks of a step-time model (`sim.serving.step_time.StepTime`)."""
-
-    def composition(self) -> Batch: ...
-
-    def mixed_s(
-        self,
-        decodes: int,
-        context_tokens: int,
-        prefills: int,
-        prefill_tokens: int,
-        with_cached: int,
-        squares: int,
-        sampled: int,
-    ) -> float: ...
-
-    def elapsed_s(self, n: np.ndarray, context_tokens: np.ndarray, iterations: np.ndarray) -> np.ndarray: ...
 
 
 class IterationsEnd(Event):
@@ -167,7 +136,7 @@ class Replica:
             self._cut()
 
     def _may_wait(self, sequence: Sequence, rules: QueueRules) -> bool:
-        if rules.refuses(sequence, self.scheduler.waiting):
+        if rules.refuses(sequence, self.scheduler.waiting, self.scheduler.num_waiting):
             self._turn_away(sequence, REJECTED)
             return False
         if rules.deadline_s < INFINITY:
@@ -237,8 +206,7 @@ class Replica:
         scheduler = self.scheduler
         if not isinstance(scheduler, StaticScheduler):
             return INFINITY
-        head = next(s for s in scheduler.waiting if s.state == WAITING)
-        due_s = self.recorder.queued_s[head.index] + scheduler.batch_wait_s
+        due_s = self.recorder.queued_s[scheduler.waiting[0].index] + scheduler.batch_wait_s
         if due_s > now:
             return due_s
         scheduler.overdue = True
@@ -301,13 +269,13 @@ class Replica:
             now,
             0.0,
             self._done,
-            self._decodes,
             self._context_tokens,
-            0,
             0,
             self._blocks_first,
             scheduler.blocks_in_use,
             scheduler.num_waiting,
+            self._decodes,
+            0,
             self._held_by,
         )
         self._composing = False
@@ -340,13 +308,13 @@ class Replica:
             now + duration_s,
             with_cached + 0.5 * squares,
             1,
-            decodes,
             context_tokens,
             tokens,
-            len(chunks),
             blocks,
             blocks,
             scheduler.num_waiting,
+            decodes,
+            len(chunks),
             scheduler.held_by,
         )
         return duration_s
@@ -396,6 +364,6 @@ class Replica:
                 sequence.gap_since_s = -1.0
                 sequence.first_row = recorder.num_rows
         for sequence in self._aborted:
-            recorder.got_tokens[sequence.index] = sequence.generated
+            recorder.partial_answers[sequence.index] = sequence.generated
             recorder.abandoned_tokens += sequence.computed
         self._aborted.clear()

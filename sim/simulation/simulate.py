@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from simpy import Environment
 
-from sim.clock import HORIZON_S
+from sim.clock import HORIZON_S, on_grid
 from sim.faults import InputFault
 from sim.hardware import HardwareProfile, MemoryLedger, memory_ledger
 from sim.model import ModelSpec
@@ -21,9 +21,10 @@ from sim.serving.reservation import Reservation
 from sim.serving.scheduler import Scheduler
 from sim.serving.static import StaticScheduler
 from sim.simulation.clients import ClosedLoop, Progress, open_loop
+from sim.simulation.clockwork import Clockwork
 from sim.simulation.front_end import FrontEnd
 from sim.simulation.recorder import Recorder
-from sim.simulation.replica import Clockwork, Replica
+from sim.simulation.replica import Replica
 from sim.workload import Requests, draw_think, generate, mean_context_tokens, mean_tokens
 
 NO_LIMIT = 1 << 30
@@ -67,8 +68,9 @@ def simulate(
     """Run *scenario* to the end of its last request.
 
     *max_leap* bounds the iterations that one event may stand for; 1 steps through every iteration,
-    with the same result. *requests* and *step_time* take the place of the scenario's own. Raises
-    InputFault where the model or one full context does not fit.
+    with the same result. *requests* and *step_time* take the place of the scenario's own (in a closed
+    loop the users decide when requests arrive). Raises InputFault where the model or one full context
+    does not fit.
     """
     began = perf_counter()
     engine = scenario.engine
@@ -77,8 +79,10 @@ def simulate(
         raise InputFault(f"{scenario.name}: does not fit: {ledger.reason}")
     profile = HardwareProfile.from_mapping(scenario.hardware)
     model = ModelSpec.from_mapping(scenario.model)
-    clockwork = step_time or compile_step_time(profile, model, engine, ledger.kv_cache_tokens)
     scheduler = _scheduler(scenario, ledger.num_gpu_blocks - 1)  # one is the engine's null block
+    padded = scheduler.most_context_tokens if isinstance(scheduler, StaticScheduler) else 0
+    most_context_tokens = max(ledger.kv_cache_tokens, padded)
+    clockwork = step_time or compile_step_time(profile, model, engine, most_context_tokens)
     if requests is None:
         requests = generate(scenario.workload, scenario.load, scenario.run)
     requests = _within(requests, engine["max_model_len"], scenario.admission.get("max_output_tokens"))
@@ -94,6 +98,7 @@ def simulate(
     if (users := scenario.load.get("concurrency")) is None:
         env.process(open_loop(env, requests, possible, front_end, replica, recorder, progress))
     else:
+        requests = replace(requests, arrival_s=np.zeros(len(requests)))
         think_s = draw_think(scenario.load, len(requests), scenario.run["seed"])
         ClosedLoop(env, requests, possible, front_end, replica, recorder, think_s).start(users)
     env.run()
@@ -115,13 +120,20 @@ def simulate(
 def _scheduler(scenario: Scenario, num_blocks: int) -> Scheduler | StaticScheduler:
     """The engine's scheduler over *num_blocks* usable KV blocks, as preset and admission have it."""
     engine = scenario.engine
+    longest_blocks = -(-engine["max_model_len"] // engine["block_size"])
+    if engine["kv_layout"] == "contiguous" and longest_blocks > num_blocks:
+        raise InputFault(
+            f"{scenario.name}: does not fit: one reservation of max_model_len {engine['max_model_len']} "
+            f"takes {longest_blocks} KV blocks, {num_blocks} are usable: lower max_model_len, or make room "
+            "for the KV cache"
+        )
     if engine["preset"] == "static":
         return StaticScheduler(
             num_blocks,
             engine["block_size"],
             engine["max_num_seqs"],
-            -(-engine["max_model_len"] // engine["block_size"]),
-            engine["batch_wait_s"],
+            longest_blocks,
+            on_grid(engine["batch_wait_s"]),
         )
     return Scheduler(
         num_blocks=num_blocks,
@@ -143,12 +155,14 @@ def _reservation(scenario: Scenario, num_blocks: int) -> Reservation | None:
     most = admission.get("max_reserved_tokens")
     if reserve == "prompt" and most is None:
         return None
+    longest_output = longest if contiguous else admission.get("max_output_tokens") or longest
     if reserve == "expected":
-        output = admission.get("expected_output_tokens") or round(mean_tokens(scenario.workload)[1])
+        expected = admission.get("expected_output_tokens") or round(mean_tokens(scenario.workload)[1])
+        output = min(expected, longest_output)
     elif reserve == "max":
-        output = longest if contiguous else admission.get("max_output_tokens") or longest
-    else:
-        output = 0
+        output = longest_output
+    else:  # the engine itself sees to the prompt's blocks
+        output, num_blocks = 0, NO_LIMIT
     return Reservation(output, longest, num_blocks, engine["block_size"], most)
 
 
@@ -156,7 +170,7 @@ def _queue_rules(admission: Mapping[str, Any]) -> QueueRules | None:
     rules = QueueRules(
         admission.get("max_queued_requests"),
         admission.get("max_queued_tokens"),
-        admission.get("queue_deadline_s", float("inf")),
+        on_grid(admission.get("queue_deadline_s", float("inf"))),
         admission.get("refuse_late", False),
     )
     return None if rules == QueueRules() else rules
@@ -172,7 +186,7 @@ def _within(requests: Requests, max_model_len: int, max_output_tokens: int | Non
     notes: dict[str, Any] = dict(requests.notes)
     output = requests.output_tokens
     for name, most in (("output_capped", max_output_tokens), ("output_cut_at_max_model_len", room)):
-        if most is not None and (cut := output > most).any():
+        if most is not None and (cut := (output > most) & (requests.prompt_tokens < max_model_len)).any():
             notes[name] = int(cut.sum())
             output = np.minimum(output, most)
     return replace(requests, output_tokens=output, notes=notes)
@@ -185,15 +199,13 @@ def _schedulable(
 
     The last sampled token's KV is never written; a reservation holds its whole promise.
     """
-    length = requests.prompt_tokens + requests.output_tokens
     possible = requests.prompt_tokens < scenario.engine["max_model_len"]
     if isinstance(scheduler, StaticScheduler):
-        return possible & (scheduler.group_size > 0)
-    blocks = -(-(length - 1) // scheduler.block_size)
+        return possible
+    tokens = requests.prompt_tokens + requests.output_tokens - 1
     if (reservation := scheduler.reservation) is not None:
         promised = np.minimum(requests.prompt_tokens + reservation.output_tokens, reservation.longest_tokens)
-        promised = np.maximum(promised, length)
-        blocks = -(-promised // scheduler.block_size)
+        tokens = np.maximum(promised, tokens)
         if reservation.most_tokens is not None:
-            possible &= promised <= reservation.most_tokens
-    return possible & (blocks <= scheduler.num_blocks)
+            possible &= tokens <= reservation.most_tokens
+    return possible & (-(-tokens // scheduler.block_size) <= scheduler.num_blocks)

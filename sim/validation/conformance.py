@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -104,6 +105,8 @@ def check(path: str | Path) -> Conformance:
             report.matched += 1
         else:
             report.mismatches.append(mismatch)
+    if not report.cases:
+        raise InputFault(f"{path}: holds no recorded case; one JSON object a line is expected")
     return report
 
 
@@ -184,7 +187,7 @@ def _cases(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
                     yield f"{path}:{number}", _case(f"{path}:{number}", line)
     except FileNotFoundError:
         raise InputFault(f"{path}: no such recording") from None
-    except (OSError, EOFError, UnicodeDecodeError) as error:
+    except (OSError, EOFError, UnicodeDecodeError, zlib.error) as error:
         raise InputFault(f"{path}: cannot be read as a recording ({error})") from None
 
 
@@ -193,13 +196,41 @@ def _case(place: str, line: str) -> dict[str, Any]:
         case = json.loads(line)
     except ValueError as error:
         raise InputFault(f"{place}: must be one JSON object a line ({error})") from None
+    if not isinstance(case, dict):
+        raise InputFault(f"{place}: must be one JSON object a line (got {line.strip()[:40]})")
     missing = [key for key in ("case", "config", "requests", "trace") if key not in case]
     if missing:
         raise InputFault(f"{place}: a recorded case needs {', '.join(missing)}")
-    unknown = sorted(set(case["config"]) - _CONFIG)
-    lacking = sorted(_CONFIG - set(case["config"]))
+    faults = [*_config_faults(case["config"]), *_request_faults(case["requests"])]
+    if faults:
+        raise InputFault(f"{place}: {fault}" for fault in faults)
+    return case
+
+
+def _config_faults(config: Any) -> Iterator[str]:
+    if not isinstance(config, dict):
+        yield f"config must be an object (got {config!r})"
+        return
+    unknown = sorted(set(config) - _CONFIG)
+    lacking = sorted(_CONFIG - set(config))
     if unknown or lacking:
         what = [f"has unknown settings {', '.join(unknown)}"] if unknown else []
         what += [f"lacks {', '.join(lacking)}"] if lacking else []
-        raise InputFault(f"{place}: config {' and '.join(what)}; known: {', '.join(sorted(_CONFIG))}")
-    return case
+        yield f"config {' and '.join(what)}; known: {', '.join(sorted(_CONFIG))}"
+        return
+    for key in ("usable_blocks", "block_size", "max_num_batched_tokens", "max_num_seqs"):
+        yield from _positive(f"config.{key}", config[key])
+
+
+def _request_faults(requests: Any) -> Iterator[str]:
+    if not isinstance(requests, list) or not all(isinstance(request, dict) for request in requests):
+        yield "requests must be a list of objects"
+        return
+    for number, request in enumerate(requests):
+        for key in ("arrival_step", "prompt_tokens", "max_tokens"):
+            yield from _positive(f"requests[{number}].{key}", request.get(key))
+
+
+def _positive(key: str, value: Any) -> Iterator[str]:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        yield f"{key} must be a whole number >= 1 (got {value!r})"
