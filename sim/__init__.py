@@ -30,9 +30,9 @@ def simulate(scenario: Scenario | str | Path, max_leap: int | None = None) -> Re
 
 
 def find_knee(
-    scenario: Scenario | str | Path, *, tolerance: float = 0.02, progress: Progress | None = None
+    scenario: Scenario | str | Path, *, precision: float | None = None, progress: Progress | None = None
 ) -> Knee:
-    """The highest load at which every limit of *scenario* holds, to *tolerance* (relative).
+    """The highest load at which every limit of *scenario* holds, to +-*precision* (default: run.precision).
 
     See `sim.planning.knee.find_knee`; the answer can `plot()` itself.
     """
@@ -41,7 +41,7 @@ def find_knee(
 
     if not isinstance(scenario, Scenario):
         scenario = load(scenario)
-    return knee.find_knee(scenario, tolerance=tolerance, progress=progress, draw=knee_figure)
+    return knee.find_knee(scenario, precision=precision, progress=progress, draw=knee_figure)
 
 
 def sweep(

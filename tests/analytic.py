@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
+
+import numpy as np
+
+from sim.results.statistics import growth
+from sim.workload.streams import stream
 
 
 @dataclass(frozen=True)
@@ -59,6 +65,19 @@ class Answer:
 
     def summary(self) -> dict[str, Any]:
         return self.values
+
+    def series(self, metric: str) -> np.ndarray:
+        mean = self.values[f"{metric}_s"]["mean"]
+        return np.full(200, np.nan if mean is None else mean)
+
+    def sample(self, metric: str, first: int | None = None) -> tuple[np.ndarray, None]:
+        """Values with exactly the summary's percentiles (their mean is not kept)."""
+        found = self.values[f"{metric}_s"]
+        if found["mean"] is None:
+            return np.empty(0), None
+        names = {0.5: "p50", 0.9: "p90", 0.95: "p95", 0.99: "p99", 1.0: "max"}
+        heights = [found[name] for name in names.values()]
+        return np.interp(np.linspace(0, 1, 1001), [0.0, *names], [heights[0], *heights]), None
 
 
 def statistics(mean: float | None, spread: float = 1.0) -> dict[str, Any]:
@@ -137,3 +156,75 @@ def highest_rate_with_ttft_p99(
 ) -> float:
     """Where `queueing`'s TTFT p99 = 3 service_s / (1 - rho) meets *bound_s*."""
     return capacity_per_s * (1 - 3 * service_s / bound_s)
+
+
+@dataclass(frozen=True)
+class Waited:
+    """A run of `single_server`: waits of every request, and as much of a summary as a search reads."""
+
+    arrival_s: np.ndarray
+    wait_s: np.ndarray
+    service_s: float
+
+    def series(self, metric: str) -> np.ndarray:
+        return self.wait_s
+
+    def sample(self, metric: str, first: int | None = None) -> tuple[np.ndarray, None]:
+        return self.wait_s[first or 0 :], None
+
+    def summary(self) -> dict[str, Any]:
+        n, skipped = len(self.wait_s), len(self.wait_s) // 10
+        start_s, end_s = float(self.arrival_s[skipped]), float(self.arrival_s[-1])
+        waited = self.wait_s[skipped:]
+        leaves_s = self.arrival_s + self.wait_s
+        slope, grows = growth(self.arrival_s, leaves_s, (start_s, end_s))
+        served = np.count_nonzero((leaves_s > start_s) & (leaves_s <= end_s)) / (end_s - start_s)
+        mean_s = float(waited.mean())
+        return {
+            "window": {"start_s": start_s, "end_s": end_s, "requests": n - skipped},
+            "requests": {"offered": n, "completed": n},
+            "request_throughput": served,
+            "output_throughput": served,
+            "queue_s": {"mean": mean_s, "p99": float(np.quantile(waited, 0.99)), "n": n - skipped},
+            "e2e_s": {"mean": mean_s + self.service_s},
+            "stable": not grows,
+            "queue_growth_per_s": slope,
+        }
+
+
+def single_server(exponential: bool) -> Callable[[Any], Waited]:
+    """First come, first served, Poisson arrivals, service of one second: constant, or in the mean."""
+
+    def simulate(scenario: Any) -> Waited:
+        seed, count = scenario.run["seed"], scenario.run["requests"]
+        arrival_s = (
+            np.cumsum(stream(seed, "arrivals").standard_exponential(count)) / scenario.load["rate_per_s"]
+        )
+        work_s = stream(seed, "service").standard_exponential(count) if exponential else np.ones(count)
+        total_s = np.concatenate([[0.0], np.cumsum(work_s)[:-1]])  # of those before
+        return Waited(arrival_s, total_s + np.maximum.accumulate(arrival_s - total_s) - arrival_s, 1.0)
+
+    return simulate
+
+
+def wait_beyond_m_m_1(rate_per_s: float, wait_s: float) -> float:
+    """P(wait > wait_s), service of one second in the mean: rho exp(-(1 - rho) t)."""
+    return rate_per_s * math.exp(-(1 - rate_per_s) * wait_s)
+
+
+def wait_beyond_m_d_1(rate_per_s: float, wait_s: float) -> float:
+    """P(wait > wait_s), service of one second: G. J. Franx, Operations Research Letters 29, 2001.
+
+    The numbers in the system after a departure come from their own recursion (M. F. Neuts), cut off where
+    all that matters is known.
+    """
+    k = int(wait_s) + 1
+    arrive = [math.exp(-rate_per_s) * rate_per_s**j / math.factorial(j) for j in range(k + 2)]
+    inside = [1.0 - rate_per_s]
+    for n in range(k + 1):
+        rest = inside[0] * arrive[n] + sum(inside[j] * arrive[n - j + 1] for j in range(1, n + 1))
+        inside.append((inside[n] - rest) / arrive[0])
+    queue = np.cumsum([inside[0] + inside[1], *inside[2:]])
+    left = rate_per_s * (k - wait_s)
+    terms = [queue[k - j - 1] * left**j / math.factorial(j) for j in range(k)]
+    return 1.0 - math.exp(-left) * sum(terms)

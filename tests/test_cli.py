@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from analytic import FakeScenario, queueing
 
+import sim.report.page
 import sim.results
 import sim.scenario
 import sim.simulation
@@ -90,12 +91,14 @@ def test_changes_and_seed_reach_the_scenario(kneesim: Called, analytic: list[Any
 def test_out_writes_the_knees_files(
     kneesim: Called, analytic: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """--out DIR holds figure, answer, report and points; what was written is said on stderr."""
+    """--out DIR holds figure, answer, report, points and page; what was written is said on stderr."""
     from test_figures import LEDGER
 
     monkeypatch.setattr(sim.simulation, "ledger_of", lambda scenario: Ledger(LEDGER))
+    monkeypatch.setattr(sim.report.page, "run_loads", lambda knee: ())
+    monkeypatch.setattr(sim.report.page, "page", lambda knee, runs, ledger: "<!DOCTYPE html>")
     status, out, err = kneesim("knee", "chat", "--json", "--out", str(tmp_path / "an answer"))
-    names = {"knee.png", "knee.svg", "knee.json", "knee.md", "points.csv"}
+    names = {"knee.png", "knee.svg", "knee.json", "knee.md", "points.csv", "page.html"}
     assert status == 0
     assert {path.name for path in (tmp_path / "an answer").iterdir()} == names
     assert all(name in err for name in names)
@@ -259,7 +262,7 @@ def test_a_real_question_from_file_to_files(tmp_path: Path) -> None:
         point["rate_per_s"] for point in answer["points"] if point["passes"]
     ]
     assert answer["knee"]["rate_per_s"] <= answer["capacity_rate_per_s"]
-    assert len(list((tmp_path / "out").iterdir())) == 5
+    assert len(list((tmp_path / "out").iterdir())) == 6
 
 
 def test_equal_questions_get_equal_bytes(tmp_path: Path) -> None:

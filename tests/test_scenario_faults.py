@@ -30,7 +30,7 @@ def catalogue(tmp_path: Path) -> Catalogue:
         ("slo: {ttft_p100_s: 1}", "slo.ttft_p100_s is unknown"),
         ("run.seed: 1", "run.seed is unknown; write run: {seed: ...}"),
         ("run: {seed:1}", "run.seed:1 is unknown; write a space after the colon: `seed: 1`"),
-        ("on: 1", "on is unknown; possible: cost, deployment"),
+        ("on: 1", "on is unknown; possible: admission, cost"),
     ],
 )
 def test_an_unknown_key_is_told_with_the_nearest(catalogue: Catalogue, line: str, sentence: str) -> None:
@@ -114,7 +114,22 @@ def test_a_wrong_value_is_told_with_what_it_must_be(catalogue: Catalogue, line: 
             "load.rate_per_s must be a rate per second > 0 (got .nan); it must be finite",
         ),
         ("load: {rate_per_s: 4, mode: burst}", "load.mode excludes rate_per_s; write one of them"),
-        ("load: {concurrency: 64}", "load.concurrency is not in this version"),
+        ("load: {rate_per_s: 4, concurrency: 64}", "load.concurrency excludes rate_per_s; write one of them"),
+        ("load: {concurrency: 0}", "load.concurrency must be a whole number >= 1 (got 0)"),
+        ("load: {concurrency: 64, time_scale: 2}", "load.time_scale goes with load.mode trace only"),
+        (
+            "load: {rate_per_s: 4, think: {kind: fixed, mean_s: 1}}",
+            "load.think goes with load.concurrency only",
+        ),
+        (
+            "load: {mode: burst, think: {kind: fixed, mean_s: 1}}",
+            "load.think goes with load.concurrency only",
+        ),
+        ("load: {concurrency: 64, think: {kind: fixed}}", "load.think.mean_s is missing"),
+        (
+            "load: {concurrency: 64, think: {kind: normal, mean_s: 1}}",
+            "load.think.kind must be fixed or expon",
+        ),
         ("load: {rate_per_s: 4, time_scale: 2}", "load.time_scale goes with load.mode trace only"),
         ("load: {mode: burst, time_scale: 2}", "load.time_scale does not go with load.mode burst"),
         (
@@ -126,7 +141,7 @@ def test_a_wrong_value_is_told_with_what_it_must_be(catalogue: Catalogue, line: 
     ],
 )
 def test_the_load_is_exactly_one(catalogue: Catalogue, load_line: str, sentence: str) -> None:
-    """A rate, the trace's own times or a burst; nothing twice, nothing that is not there."""
+    """A rate, the trace's own times, a burst, or users, who alone think; nothing twice."""
     text = SCENARIO.replace("load: {rate_per_s: 4}", load_line)
     assert starting("chat.yaml:4:", catalogue.faults(text)).startswith(f"chat.yaml:4: {sentence}")
 
@@ -135,6 +150,55 @@ def test_a_burst_has_no_duration(catalogue: Catalogue) -> None:
     """It is over at once, so only requests can say how long it is."""
     text = SCENARIO.replace("{rate_per_s: 4}", "burst") + "run: {duration_s: 9}\n"
     starting("chat.yaml:5: run.duration_s does not go with load.mode burst", catalogue.faults(text))
+
+
+def test_a_closed_loop_has_no_duration(catalogue: Catalogue) -> None:
+    """How long it takes is what it is run for."""
+    text = SCENARIO.replace("{rate_per_s: 4}", "{concurrency: 8}") + "run: {duration_s: 9}\n"
+    starting("chat.yaml:5: run.duration_s does not go with load.concurrency", catalogue.faults(text))
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        (
+            "admission: {refuse_late: true}",
+            "admission.refuse_late needs admission.queue_deadline_s, the deadline to be met",
+        ),
+        (
+            "admission: {expected_output_tokens: 9}",
+            "admission.expected_output_tokens does not go with admission.reserve prompt",
+        ),
+        (
+            "admission: {reserve: max, expected_output_tokens: 9}",
+            "admission.expected_output_tokens does not go with admission.reserve max",
+        ),
+        ("admission: {reserve: most}", "admission.reserve must be prompt, expected or max (got most)"),
+        ("admission: {max_queued_requests: 0}", "admission.max_queued_requests must be a whole number >= 1"),
+        ("admission: {queue_deadline_s: 0}", "admission.queue_deadline_s must be a time in seconds > 0"),
+        ("admission: {max_queue: 9}", "admission.max_queue is unknown; did you mean max_queued_"),
+        (
+            "engine: {kv_layout: contiguous}\nadmission: {reserve: expected}",
+            "admission.reserve does not go with engine.kv_layout contiguous",
+        ),
+        (
+            "engine: {preset: static}\nadmission: {max_reserved_tokens: 900}",
+            "admission.max_reserved_tokens does not go with engine.preset static",
+        ),
+        (
+            "engine: {preset: static, kv_layout: paged}",
+            "engine.kv_layout must be contiguous with engine.preset",
+        ),
+        (
+            "engine: {preset: static, max_num_batched_tokens: 4}",
+            "engine.max_num_batched_tokens must be >= max_num_seqs 8 with engine.preset static",
+        ),
+    ],
+)
+def test_rules_of_admission_that_cannot_hold_are_told(catalogue: Catalogue, line: str, sentence: str) -> None:
+    """What would be passed over in silence is a fault."""
+    place = 4 + len(line.splitlines())
+    starting(f"chat.yaml:{place}: {sentence}", catalogue.faults(SCENARIO + line))
 
 
 def test_all_faults_come_at_once_from_top_to_bottom(catalogue: Catalogue) -> None:

@@ -81,9 +81,11 @@ def knee(scenario: str, changes: tuple[str, ...], out: Path | None, as_json: boo
         answer = find_knee(chosen, progress=progress)
     if out is not None:
         from sim.report.knee_report import write_knee
+        from sim.report.page import write_page
         from sim.simulation import ledger_of
 
-        note_written(write_knee(answer, out, ledger_of(chosen).as_dict()))
+        ledger = ledger_of(chosen).as_dict()
+        note_written([*write_knee(answer, out, ledger), write_page(answer, out, ledger)])
     if as_json:
         say_json(answer.as_dict())
     else:

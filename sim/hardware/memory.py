@@ -82,6 +82,8 @@ def memory_ledger(
     token_bytes = model.kv_bytes_per_token(engine["kv_cache_dtype"], engine["tensor_parallel_size"])
     block_size = engine["block_size"]
     pool = _given(engine, "kv_cache_memory_bytes", max(0, budget - sum(held.values())))
+    lost = int(pool * (engine.get("kv_fragmentation") or 0.0))
+    pool -= lost
     blocks = _given(engine, "num_gpu_blocks_override", pool // (block_size * token_bytes))
     if engine.get("num_gpu_blocks_override") is not None:
         pool = blocks * block_size * token_bytes
@@ -90,7 +92,7 @@ def memory_ledger(
     ledger = MemoryLedger(
         gpu_memory_bytes=int(profile.memory_bytes),
         **held,
-        fragmentation_bytes=0,
+        fragmentation_bytes=lost,
         kv_cache_bytes=pool,
         kv_bytes_per_token=token_bytes,
         block_size=block_size,

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from sim.faults import InputFault
+from sim.planning.elasticities import can_saturate, saturated, saturating_requests
+from sim.planning.error_bar import Interval
+from sim.planning.judge import Judgement, judge
 from sim.planning.limits import Limit, limits_of
-from sim.planning.search import Bracket, Point, Progress, Search, Simulate, Summarised
-from sim.planning.wording import duration, number, turned_away
+from sim.planning.reasons import evaluated, nearest_miss, warnings_of, why_here, why_nowhere
+from sim.planning.search import Point, Progress, Search, Simulate, Summarised
+from sim.planning.wording import number
+from sim.scenario import Scenario
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from sim.scenario import Scenario
-
-FEWEST_BEYOND = 10
-"""A percentile with fewer requests beyond it is an anecdote; the answer says so."""
+USUAL_RUNS = 120  # what a progress bar starts from
 
 
 @dataclass(frozen=True)
@@ -27,7 +29,10 @@ class Knee:
     *at* is the run at the knee, None where no load passes (*reason* says why, *nearest_miss* what came
     closest). *limits* holds each limit's value at the knee and its bound, in seconds. *breaking_limit* is
     the one that gives way first, None if the queue does. *capacity_rate_per_s* is the highest load seen
-    with a queue that does not grow, None if none was seen to grow. *points* are all runs, sorted by load.
+    with a queue that does not grow, None if none was seen to grow. *interval* is the knee's, in requests per
+    second, None for a reason. *binding* and *capacity_elasticities* say what knee and capacity depend on,
+    *hardware_knees* where the hardware changes its manner; None and empty where the runs were not
+    simulated here. *points* are all loads tried, sorted.
     """
 
     scenario: Scenario
@@ -40,6 +45,11 @@ class Knee:
     capacity_rate_per_s: float | None
     first_unstable_rate_per_s: float | None
     saturated_output_throughput: float | None
+    interval: Interval | None
+    interval_reason: str | None
+    binding: Mapping[str, Any] | None
+    capacity_elasticities: Mapping[str, float] | None
+    hardware_knees: Mapping[str, Any]
     nearest_miss: dict[str, Any] | None
     warnings: tuple[str, ...]
     draw: Callable[[Knee], Figure] | None = field(default=None, repr=False, compare=False)
@@ -58,6 +68,17 @@ class Knee:
         return int(self.points[0].summary["requests"]["offered"])
 
     @property
+    def power_knee_rate_per_s(self) -> float | None:
+        """Of the stable loads tried, the one with the most requests/s for each second of mean E2E."""
+
+        def power(point: Point) -> float:
+            mean_s = point.summary["e2e_s"]["mean"]
+            return (point.summary["request_throughput"] or 0.0) / mean_s if mean_s else 0.0
+
+        best = max((p for p in self.points if p.stable), key=power, default=None)
+        return best.rate_per_s if best is not None and power(best) > 0 else None
+
+    @property
     def time_scale(self) -> float | None:
         """How many times faster than recorded, where a trace's own times are replayed."""
         return self.at.load if self.at and self.axis == "load.time_scale" else None
@@ -68,15 +89,25 @@ class Knee:
         knee: dict[str, Any] = {"rate_per_s": self.rate_per_s}
         if scaled:
             knee["time_scale"] = self.time_scale
+        if self.interval is not None and self.rate_per_s is not None:
+            knee["interval"] = self.interval.as_dict(self.rate_per_s)
+        elif self.interval_reason:
+            knee |= {"interval": None, "interval_reason": self.interval_reason}
+        if self.binding is not None:
+            knee["binding"] = dict(self.binding)
         answer: dict[str, Any] = {
             "knee": {**knee, "limits": self.limits, "breaking_limit": self.breaking_limit},
             "capacity_rate_per_s": self.capacity_rate_per_s,
             "first_unstable_rate_per_s": self.first_unstable_rate_per_s,
             "saturated_output_throughput": self.saturated_output_throughput,
+            "power_knee_rate_per_s": self.power_knee_rate_per_s,
+            **self.hardware_knees,
             "feasible": self.feasible,
             "reason": self.reason,
             "warnings": list(self.warnings),
         }
+        if self.capacity_elasticities is not None:
+            answer["capacity_elasticities"] = dict(self.capacity_elasticities)
         if self.nearest_miss is not None:
             answer["nearest_miss"] = self.nearest_miss
         if self.at is not None and "cost" in self.at.summary:
@@ -95,21 +126,29 @@ def find_knee(
     *,
     simulate: Simulate | None = None,
     progress: Progress | None = None,
-    tolerance: float = 0.02,
+    precision: float | None = None,
     draw: Callable[[Knee], Figure] | None = None,
 ) -> Knee:
-    """Find the highest load that meets every limit of *scenario*'s `slo`.
+    """Find the highest load that meets every limit of *scenario*'s `slo`, and how sure that is.
 
-    The load is `load.rate_per_s`, or `load.time_scale` where a trace's own times are replayed; every run
-    has the scenario's seed. *simulate* answers a scenario with something that has `summary()`; *progress*
-    is told after each run; knee and capacity are found to *tolerance* (relative); *draw* is what
-    `Knee.plot` calls. Raises `InputFault` for a scenario without limits or whose load has no rate.
+    The load is `load.rate_per_s`, or `load.time_scale` where a trace's own times are replayed. *precision*
+    (default: `run.precision`) is half the width of the knee's sampling interval, relative to it; a trace,
+    which cannot be replicated, is bisected that far. *simulate* answers a scenario with something like a
+    `Result`; what needs the physics behind it (elasticities, the total interval) is then left out.
+    *progress* is told after each run; *draw* is what `Knee.plot` calls. Raises `InputFault` for a scenario
+    without limits or whose load has no rate.
     """
-    if not 0.001 <= tolerance < 1:
-        raise InputFault(f"tolerance must lie between 0.001 and 1 (got {tolerance})")
-    search = Search(scenario, limits_of(scenario.slo), simulate or _simulated, progress)
-    search.run(tolerance)
-    return _answer(search, draw)
+    precision = float(scenario.run.get("precision", 0.02)) if precision is None else precision
+    if not 0.001 <= precision <= 0.5:
+        raise InputFault(f"precision must lie between 0.001 and 0.5 (got {precision})")
+    search = Search(scenario, limits_of(scenario.slo), _counted(simulate or _simulated, progress))
+    physics = simulate is None and isinstance(scenario, Scenario)
+    if physics and not search.is_one_path and can_saturate(scenario):
+        requests = 2 * saturating_requests(scenario)
+        search.saturated = saturated(scenario, search.simulate, requests)
+    search.explore(min(precision, 0.02))
+    found = judge(search, precision, physics)
+    return _answer(search, found, draw)
 
 
 def _simulated(scenario: Scenario) -> Summarised:
@@ -119,37 +158,68 @@ def _simulated(scenario: Scenario) -> Summarised:
     return Result(simulate(scenario))
 
 
+def _counted(simulate: Simulate, progress: Progress | None) -> Simulate:
+    """*simulate* that tells *progress* how many runs there were."""
+    if progress is None:
+        return simulate
+    made = 0
+
+    def told(scenario: Scenario) -> Summarised:
+        nonlocal made
+        result = simulate(scenario)
+        made += 1
+        load = scenario.load.get("rate_per_s")
+        what = "all at once" if load is None else f"{number(load)} requests/s"
+        progress(made, max(made, USUAL_RUNS), what)
+        return result
+
+    return told
+
+
 def _point_as_dict(point: Point, scaled: bool) -> dict[str, Any]:
     load = {"rate_per_s": point.rate_per_s, **({"time_scale": point.load} if scaled else {})}
     broken = [limit.name for limit in point.broken]
     return {**load, "passes": point.passes, "broken_limits": broken, **point.summary}
 
 
-def _answer(search: Search, draw: Callable[[Knee], Figure] | None) -> Knee:
-    knee, capacity = search.knee(), search.capacity()
-    at = knee.good if _evaluated(search) else None
-    breaking = _first_to_give_way(knee)
-    saturated = [p.summary["output_throughput"] for p in search.points if not p.stable]
+def _answer(search: Search, found: Judgement, draw: Callable[[Knee], Figure] | None) -> Knee:
+    capacity, breaking = search.capacity(), found.breaking
+    at = found.at if evaluated(search) else None
     return Knee(
         scenario=search.scenario,
         axis=search.axis,
         points=search.points,
         at=at,
-        reason=_why_here(knee, breaking) if at else _why_nowhere(search),
+        reason=why_here(found.beyond, breaking) if at else why_nowhere(search),
         limits={limit.name: _limit_at(limit, at) for limit in search.limits},
         breaking_limit=breaking.name if at and breaking else None,
-        capacity_rate_per_s=capacity.good.rate_per_s if capacity.good and capacity.bad else None,
+        capacity_rate_per_s=_capacity(search),
         first_unstable_rate_per_s=capacity.bad.rate_per_s if capacity.bad else None,
-        saturated_output_throughput=max((x for x in saturated if x is not None), default=None),
-        nearest_miss=None if at else _nearest_miss(search),
-        warnings=tuple(_warnings(search, at)),
+        saturated_output_throughput=_saturated_throughput(search),
+        interval=found.interval if at else None,
+        interval_reason=found.interval_reason if at else "there is no knee",
+        binding=found.binding if at else None,
+        capacity_elasticities=found.capacity_elasticities,
+        hardware_knees=found.hardware_knees,
+        nearest_miss=None if at else nearest_miss(search),
+        warnings=tuple(warnings_of(search, at, found.replications, found.reached)),
         draw=draw,
     )
 
 
-def _evaluated(search: Search) -> list[Limit]:
-    """The limits whose statistic is defined in at least one run."""
-    return [x for x in search.limits if any(x.value_s(p.summary) is not None for p in search.points)]
+def _capacity(search: Search) -> float | None:
+    """What the saturated system completes; else the highest load seen with a queue that does not grow."""
+    if search.saturated is not None:
+        return search.saturated.requests_per_s
+    found = search.capacity()
+    return found.good.rate_per_s if found.good and found.bad else None
+
+
+def _saturated_throughput(search: Search) -> float | None:
+    if search.saturated is not None:
+        return search.saturated.output_tokens_per_s
+    seen = [point.summary["output_throughput"] for point in search.points if not point.stable]
+    return max((x for x in seen if x is not None), default=None)
 
 
 def _limit_at(limit: Limit, at: Point | None) -> dict[str, Any]:
@@ -158,82 +228,3 @@ def _limit_at(limit: Limit, at: Point | None) -> dict[str, Any]:
     if at and value_s is None:
         answer["reason"] = f"not evaluated: {limit.why_undefined(at.summary)}"
     return answer
-
-
-def _first_to_give_way(knee: Bracket) -> Limit | None:
-    """Of the limits that the first failing load breaks, the one a straight line reaches first."""
-    if knee.good is None or knee.bad is None:
-        return None
-    good, bad = knee.good.summary, knee.bad.summary
-
-    def reached(limit: Limit) -> float:
-        before_s, after_s = limit.value_s(good) or 0.0, limit.value_s(bad) or 0.0
-        return (limit.bound_s - before_s) / (after_s - before_s)
-
-    return min(knee.bad.broken, key=reached, default=None)
-
-
-def _why_here(knee: Bracket, breaking: Limit | None) -> str:
-    if knee.bad is None:
-        return "every limit holds at every load tried; the search ended before anything gave way"
-    load = f"{number(knee.bad.rate_per_s)} requests/s"
-    if breaking is None:
-        if not knee.bad.completed:
-            return f"no request completes at {load}"
-        return f"the queue gives way before any limit does: at {load} it grows without end"
-    value_s = breaking.value_s(knee.bad.summary)
-    queue = "" if knee.bad.stable else ", and its queue grows without end"
-    return f"{breaking.label} gives way first: {duration(value_s)} at {load}{queue}"
-
-
-def _why_nowhere(search: Search) -> str:
-    lowest = search.points[0]
-    load = f"{number(lowest.rate_per_s)} requests/s"
-    if not any(point.completed for point in search.points):
-        counts = lowest.summary["requests"]
-        tally = f"0 of {counts['offered']:,}; {turned_away(counts)}"
-        return f"no request completed at any load tried (at {load}: {tally})"
-    if not _evaluated(search):
-        why = "; ".join(f"{limit}: {limit.why_undefined(lowest.summary)}" for limit in search.limits)
-        return f"no limit could be evaluated ({why})"
-    if not lowest.stable:
-        return f"the queue grows at every load tried, even at {load}"
-    broken = " and ".join(f"{x.label} is {duration(x.value_s(lowest.summary))}" for x in lowest.broken)
-    allowed = " and ".join(duration(limit.bound_s) for limit in lowest.broken)
-    higher = [point for point in search.points if point.passes]
-    passes = f"; limits do hold at {number(higher[-1].rate_per_s)} requests/s, not below" if higher else ""
-    return f"already at {load} {broken}, where {allowed} is allowed{passes}"
-
-
-def _nearest_miss(search: Search) -> dict[str, Any] | None:
-    """The stable run whose worst limit is missed by the smallest factor."""
-
-    def worst(point: Point) -> float:
-        return max((limit.value_s(point.summary) or 0.0) / limit.bound_s for limit in search.limits)
-
-    served = [point for point in search.points if point.stable and point.completed]
-    if not served or not _evaluated(search):
-        return None
-    nearest = min(served, key=worst)
-    values = {x.name: {"value": x.value_s(nearest.summary), "limit": x.bound_s} for x in search.limits}
-    return {"rate_per_s": nearest.rate_per_s, "limits": values}
-
-
-def _warnings(search: Search, at: Point | None) -> list[str]:
-    found = [] if at is None else [text for limit in search.limits for text in _doubts(limit, at.summary)]
-    if search.capacity().bad is None:
-        top = number(search.points[-1].rate_per_s)
-        found.append(f"capacity and saturated throughput are unknown: no queue grew up to {top} requests/s")
-    if at and (lost := turned_away(at.summary["requests"])):
-        offered = at.summary["requests"]["offered"]
-        found.append(f"at the knee {lost} of {offered:,} offered: latencies leave them out")
-    return found
-
-
-def _doubts(limit: Limit, summary: Mapping[str, Any]) -> Iterator[str]:
-    """Why the limit's value at the knee says less than it seems to."""
-    beyond = limit.beyond(summary)
-    if limit.value_s(summary) is None:
-        yield f"{limit} is not evaluated: {limit.why_undefined(summary)}"
-    elif beyond is not None and beyond < FEWEST_BEYOND:
-        yield f"{limit.label} rests on {number(beyond)} requests beyond it; run more requests"

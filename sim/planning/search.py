@@ -1,8 +1,9 @@
-"""The runs of a knee search: which loads are tried, in what order, and what the runs say together.
+"""The first runs of a knee search: which loads are tried, in what order, and what the runs say together.
 
-Four steps, all on the same random numbers (one seed): bracket the capacity, spread about ten loads below and
-a little above it, reach further down if even the lowest fails, and bisect between the highest load that
-passes and the lowest that does not. The search keeps no state but its runs: what is known is read off them.
+All on the same random numbers (one seed): bracket the capacity, spread about ten loads below and a little
+above it, and reach further down if even the lowest fails. `sim.planning.locate` goes on from there with
+replications; where there are none, since a trace is one sample path, the knee is bisected. The search keeps
+no state but its points: what is known is read off them.
 """
 
 from __future__ import annotations
@@ -12,25 +13,32 @@ from dataclasses import dataclass
 from math import sqrt
 from typing import TYPE_CHECKING, Any, Protocol
 
+import numpy as np
+
 from sim.clock import HORIZON_S
 from sim.faults import InputFault
 from sim.planning.limits import Limit
-from sim.planning.wording import joined, number
+from sim.planning.wording import joined
 
 if TYPE_CHECKING:
     from sim.scenario import Scenario
 
 SPREAD = (0.1, 0.25, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.1, 1.25)  # shares of the capacity
+JUST_BELOW, JUST_ABOVE = 0.97, 1.02
 NEARLY_UNLOADED = 0.01
 MOST_DOUBLINGS = 20
 MOST_HALVINGS = 40
-USUAL_RUNS = 24  # what a progress bar starts from
+PILOT_REQUESTS = 1000  # of a run that only has to show where it is worth looking
 
 
 class Summarised(Protocol):
     """What a simulation answers with."""
 
     def summary(self) -> dict[str, Any]: ...
+
+    def series(self, metric: str) -> np.ndarray: ...
+
+    def sample(self, metric: str, first: int | None = None) -> tuple[np.ndarray, np.ndarray | None]: ...
 
 
 Simulate = Callable[["Scenario"], Summarised]
@@ -83,6 +91,14 @@ class Bracket:
         return sqrt(self.good.load * self.bad.load)
 
 
+@dataclass(frozen=True)
+class Saturated:
+    """What a system completes while its queue is never empty: the load it can bear for ever."""
+
+    requests_per_s: float
+    output_tokens_per_s: float
+
+
 class Search:
     """Runs of one scenario at several loads.
 
@@ -90,38 +106,64 @@ class Search:
     times are replayed. Raises `InputFault` if the load has neither.
     """
 
-    def __init__(
-        self, scenario: Scenario, limits: tuple[Limit, ...], simulate: Simulate, progress: Progress | None
-    ) -> None:
+    def __init__(self, scenario: Scenario, limits: tuple[Limit, ...], simulate: Simulate) -> None:
         self.scenario = scenario
         self.limits = limits
         self.axis, self.start = _axis(scenario.load)
-        self._simulate = simulate
-        self._progress = progress
+        self.simulate = simulate
+        self.saturated: Saturated | None = None
         self._points: dict[float, Point] = {}
 
-    def run(self, tolerance: float) -> None:
-        """Make all runs: the capacity and the knee are bracketed to *tolerance* (relative) in the end."""
-        self._bracket_capacity()
-        self._narrow_capacity(tolerance)
-        self._spread()
+    @property
+    def is_one_path(self) -> bool:
+        """Whether nothing in the traffic is random: a trace's own times and lengths."""
+        workload = self.scenario.workload
+        kinds = {workload.get(part, {}).get("kind") for part in ("arrivals", "lengths")}
+        return self.axis == "load.time_scale" or kinds == {"trace"}
+
+    @property
+    def requests(self) -> int | None:
+        """The length of a pilot run; None where the scenario gives a time or a trace."""
+        given = self.scenario.run.get("requests")
+        return None if given is None or self.is_one_path else min(int(given), PILOT_REQUESTS)
+
+    def explore(self, tolerance: float) -> None:
+        """Bracket the capacity to *tolerance* (relative) unless it is known, and try loads around it."""
+        if self.saturated is None:
+            self._bracket_capacity()
+            self._narrow_capacity(tolerance)
+            self._spread()
+            return
+        for share in (*SPREAD, JUST_BELOW, JUST_ABOVE):
+            self.at(share * self.saturated.requests_per_s)
+        if not self.points[0].passes:
+            self.at(NEARLY_UNLOADED * self.saturated.requests_per_s)
+
+    def bisect(self, tolerance: float) -> None:
+        """Bracket the knee to *tolerance* (relative)."""
         while (load := self.knee().middle(tolerance)) is not None:
             self.at(load)
+
+    def judge(self, load: float, summary: Mapping[str, Any], broken: tuple[Limit, ...]) -> None:
+        """Put what replications say about *load* in the place of a pilot run, or beside the others."""
+        if self.saturated is not None and load > self.saturated.requests_per_s:
+            summary = {**summary, "stable": False}
+        self._points[load] = Point(load, self._rate_per_s(load, summary), summary, broken)
 
     def at(self, load: float) -> Point:
         """The run at *load* (rounded to five digits), made now unless it is known."""
         load = float(f"{load:.5g}")
         if load not in self._points:
-            changed = self.scenario.replace({self.axis: load}, source="knee search")
-            point = self._points[load] = self._point(load, self._simulate(changed).summary())
-            if self._progress is not None:
-                made = len(self._points)
-                self._progress(made, max(made, USUAL_RUNS), f"{number(point.rate_per_s)} requests/s")
+            changes: dict[str, Any] = {self.axis: load}
+            if self.requests is not None:
+                changes["run.requests"] = self.requests
+            changed = self.scenario.replace(changes, source="knee search")
+            summary = self.simulate(changed).summary()
+            self.judge(load, summary, tuple(x for x in self.limits if x.broken_by(summary)))
         return self._points[load]
 
-    def _point(self, load: float, summary: Mapping[str, Any]) -> Point:
-        rate_per_s = load if self.axis == "load.rate_per_s" else _offered_rate_per_s(summary)
-        return Point(load, rate_per_s, summary, tuple(x for x in self.limits if x.broken_by(summary)))
+    def _rate_per_s(self, load: float, summary: Mapping[str, Any]) -> float:
+        return load if self.axis == "load.rate_per_s" else _offered_rate_per_s(summary)
 
     @property
     def points(self) -> tuple[Point, ...]:

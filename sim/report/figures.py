@@ -215,6 +215,10 @@ def _mark_loads(axis: Axes, knee: Knee, limit_x: float) -> None:
     axis.axvspan(beyond, limit_x, color="#000000", alpha=0.055, linewidth=0, zorder=0)
     if knee.rate_per_s is not None:
         axis.axvline(knee.rate_per_s, color=INK, linewidth=1.6, zorder=2)
+    if knee.interval is not None:
+        for ends, alpha in ((knee.interval.total, 0.10), (knee.interval.sampling, 0.22)):
+            if ends is not None:
+                axis.axvspan(*ends, color=STYLES["p90"]["color"], alpha=alpha, linewidth=0, zorder=1)
     if knee.capacity_rate_per_s is not None:
         axis.axvline(knee.capacity_rate_per_s, color=INK, linewidth=1, linestyle=(0, (2, 2)), zorder=2)
 

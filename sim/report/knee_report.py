@@ -46,8 +46,9 @@ def knee_markdown(knee: Knee, ledger: Mapping[str, Any] | None = None) -> str:
         "![Throughput, latency and KV cache over the offered load](knee.png)",
         _limits(knee),
         _numbers(knee),
-        "## Loads tried\n\nAll on the same random numbers; `queue grows` marks loads above capacity, "
-        "whose percentiles depend on how long one looks.\n\n" + _table(*points_table(knee)),
+        "## Loads tried\n\nAll on common random numbers; loads near the knee are judged by replications, "
+        "pooled; `queue grows` marks loads above capacity, whose percentiles depend on the length of a run."
+        "\n\n" + _table(*points_table(knee)),
         f"## Memory of one GPU\n\n{memory_words(ledger)}" if ledger else "",
         _assumptions(knee),
         "## Warnings\n\n" + "\n".join(f"- {x}" for x in knee.warnings) if knee.warnings else "",

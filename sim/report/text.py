@@ -36,11 +36,61 @@ def headline(knee: Knee) -> str:
         return f"No load meets {asked}: {knee.reason}"
     first = [limit.label for limit in limits if limit.name == knee.breaking_limit]
     speed = f" (the trace {number(knee.time_scale)} times as fast)" if knee.time_scale is not None else ""
-    served = f"{number(knee.rate_per_s)} requests/s{speed} within {asked}"
+    served = f"{number(knee.rate_per_s)} requests/s{speed}{interval_words(knee)} within {asked}"
     if not first and knee.first_unstable_rate_per_s is None:
         return f"Serves at least {served}; nothing gave way"
     gives_way = first[0] if first else "the queue"
     return f"Serves {served}; {gives_way} gives way first"
+
+
+def interval_words(knee: Knee) -> str:
+    """` (95 % interval 5.5-5.7 sampling, 5.1-6.1 in total)`, or nothing where there is none."""
+    if knee.interval is None:
+        return ""
+    name = f"{100 * knee.interval.confidence:.3g} % interval"
+    sampling = f"{_range(knee.interval.sampling)} sampling"
+    total = knee.interval.total
+    return f" ({name} {sampling}, {_range(total)} in total)" if total else f" ({name} {sampling})"
+
+
+def interval_facts(knee: Knee) -> list[tuple[str, str]]:
+    """Where the interval comes from: each part, half its width in percent of the knee."""
+    interval = knee.interval
+    if interval is None or knee.rate_per_s is None:
+        return []
+    low, high = interval.sampling
+    widths = {"sampling": (high - low) / 2 / knee.rate_per_s}
+    widths |= {name: part.relative for name, part in interval.parts.items()}
+    words = [
+        f"{name.replace('_', ' ')} {100 * width:.1f} %" for name, width in widths.items() if width >= 5e-4
+    ]
+    each = f" of {interval.requests:,} requests" if interval.requests else ""
+    facts = [("interval, +-", ", ".join(words)), ("replications", f"{interval.replications}{each}")]
+    if knee.binding and knee.binding["resource"]:
+        shown = {n: e for n, e in knee.binding["elasticities"].items() if abs(e) >= 0.005}
+        ranked = sorted(shown, key=lambda name: -shown[name])
+        listed = ", ".join(f"{name.replace('_', ' ')} {shown[name]:+.2f}" for name in ranked)
+        facts.append(("what binds", f"{listed} (percent of the knee a percent more of each)"))
+    return facts
+
+
+def hardware_facts(knee: Knee) -> list[tuple[str, str]]:
+    """Power knee, roofline knees and cache knee, each with a reason where there is none."""
+    facts = [("power knee", _per_s(knee.power_knee_rate_per_s, "requests"))]
+    names = {
+        "linear_batch": "linear layers compute-bound",
+        "ten_percent_batch": "decode step 10 % slower",
+        "kv_equals_weights_batch": "KV reads equal weights",
+    }
+    found = knee.hardware_knees.get("roofline_knees", {})
+    for name, words in names.items():
+        if name in found:
+            batch = found[name]
+            reason = f"never: {found.get(f'{name}_reason')}"
+            facts.append((words, reason if batch is None else f"from a batch of {number(batch)}"))
+    if (cache := knee.hardware_knees.get("cache_knee_batch")) is not None:
+        facts.append(("cache full", f"from a batch of {number(cache)}"))
+    return facts
 
 
 def knee_text(knee: Knee) -> str:
@@ -56,13 +106,14 @@ def knee_facts(knee: Knee) -> list[tuple[str, str]]:
     facts = [
         ("capacity", _per_s(knee.capacity_rate_per_s, "requests")),
         ("saturated throughput", _per_s(knee.saturated_output_throughput, "output tokens")),
+        *hardware_facts(knee),
     ]
     if knee.at is None:
         return facts
     served = _per_s(knee.at.summary["output_throughput"], "output tokens")
     price = cost_words(knee.at.summary.get("cost"))
     at_knee = [("throughput at the knee", served), ("cost at the knee", price or "unknown")]
-    return [("beyond the knee", knee.reason), *facts, *at_knee]
+    return [("beyond the knee", knee.reason), *interval_facts(knee), *facts, *at_knee]
 
 
 def run_text(summary: Mapping[str, Any]) -> str:
@@ -227,6 +278,10 @@ def _goodput(summary: Mapping[str, Any]) -> str:
 
 def _per_s(value: float | None, what: str) -> str:
     return "unknown" if value is None else f"{number(value)} {what}/s"
+
+
+def _range(ends: Sequence[float]) -> str:
+    return f"{number(ends[0])}\N{EN DASH}{number(ends[1])}"
 
 
 def _percent(share: float | None) -> str:

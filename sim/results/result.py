@@ -55,6 +55,28 @@ class Result:
     def _summary(self) -> dict[str, Any]:
         return summarise(self.run, self._table, self._log)
 
+    def series(self, metric: str) -> np.ndarray:
+        """A latency *metric* (`ttft`, `tpot`, ..) of every request, in order of arrival, in s.
+
+        NaN where it is undefined or the request did not complete. For `itl`, which is no number of a
+        request, its largest gap.
+        """
+        name = "stall" if metric == "itl" else metric
+        return np.where(self._table.completed, getattr(self._table, f"{name}_s"), np.nan)
+
+    def sample(self, metric: str, first: int | None = None) -> tuple[np.ndarray, np.ndarray | None]:
+        """The values of a latency *metric* in the window, in s, and their weights (None: one each).
+
+        *first* is the first request that counts; without it the scenario's warm-up decides. `itl` has
+        weights: equal gaps are counted together.
+        """
+        measured = self._table.measured
+        if first is not None:
+            measured = self._table.completed & (np.arange(len(self._table)) >= first)
+        if metric == "itl":
+            return self._log.gaps(measured).pairs()
+        return self._table.values(metric, measured), None
+
     @cached_property
     def requests(self) -> pd.DataFrame:
         """One row a request, warm-up included."""

@@ -74,6 +74,12 @@ class WeightedSample:
         self._weights = [np.rint(count[used]).astype(np.int64)]
         self._kept = len(used)
 
+    def pairs(self) -> tuple[np.ndarray, np.ndarray]:
+        """The values and how often each counts."""
+        if not self._kept:
+            return np.empty(0), np.empty(0, dtype=np.int64)
+        return np.concatenate(self._values), np.concatenate(self._weights)
+
     def describe(self, reason: str, percentiles: Sequence[float] = PERCENTILES) -> dict[str, Any]:
         """Like `describe`, by weight; a percentile is the smallest value that reaches its share."""
         if not self._kept:
@@ -89,28 +95,62 @@ class WeightedSample:
 
 
 def growth(
-    arrival_s: np.ndarray, leave_s: np.ndarray, start_s: float, end_s: float, batches: int = 10
+    begin_s: np.ndarray, end_s: np.ndarray, window: tuple[float, float], batches: int = 10
 ) -> tuple[float, bool]:
-    """How fast the number in the system grows in a window, per s, and whether it clearly does.
+    """How fast a number of requests grows in a window, per s, and whether it clearly does.
 
-    *arrival_s* and *leave_s* (inf for who never left) are of all requests. The window is cut into
-    equal *batches*; the slope is the least-squares line through their mean numbers. It counts as
-    growth when the Mann-Kendall test of the batches is significant at 1 % (one-sided, normal
-    approximation; H. B. Mann, Econometrica 13, 1945) and the growth is more than 1 % of the arrivals.
+    Request i counts from *begin_s* to *end_s* (inf where it never ended). The *window* (s) is cut into equal
+    *batches*; the slope is the median of the slopes between all pairs of their means (Theil 1950, Sen 1968),
+    which a burst in a few of them does not move. It counts as growth when the Mann-Kendall test of the
+    batches is significant at 1 % (one-sided, normal approximation; H. B. Mann, Econometrica 13, 1945) and
+    the growth is more than 1 % of those that began in the window, and more than five.
     """
-    length_s = end_s - start_s
-    if length_s <= 0.0:
+    length_s = window[1] - window[0]
+    if length_s <= 0.0 or not len(begin_s):
         return 0.0, False
-    edges = np.linspace(start_s, end_s, batches + 1)
-    mean = np.diff(_integral(leave_s, edges) - _integral(arrival_s, edges)) / (length_s / batches)
-    middle = (edges[1:] + edges[:-1]) / 2
-    slope = float(np.polyfit(middle - middle.mean(), mean, 1)[0])
+    edges = np.linspace(*window, batches + 1)
+    mean = np.diff(_integral(end_s, edges) - _integral(begin_s, edges)) / (length_s / batches)
     later, earlier = np.triu_indices(batches, 1)[::-1]
-    score = int(np.sign(mean[later] - mean[earlier]).sum())
+    rise = mean[later] - mean[earlier]
+    slope = float(np.median(rise / (later - earlier))) * batches / length_s
     deviation = (batches * (batches - 1) * (2 * batches + 5) / 18) ** 0.5
-    arrived = int(np.count_nonzero((arrival_s >= start_s) & (arrival_s <= end_s)))
-    significant = (score - 1) / deviation > 2.326
-    return slope, significant and slope * length_s > max(0.01 * arrived, 5.0)
+    began = int(np.count_nonzero((begin_s >= window[0]) & (begin_s <= window[1])))
+    significant = (int(np.sign(rise).sum()) - 1) / deviation > 2.326
+    return slope, bool(significant and slope * length_s > max(0.01 * began, 5.0))
+
+
+def mser_5(series: np.ndarray) -> int:
+    """How many values to leave out at the start of *series* (no NaN): the MSER-5 rule.
+
+    The cut, among multiples of five in the first half, at which the means of five that are left have the
+    smallest variance over their number (K. P. White, M. J. Cobb and S. C. Spratt, Winter Simulation
+    Conference 2000).
+    """
+    means = series[: len(series) // 5 * 5].reshape(-1, 5).mean(axis=1)
+    if len(means) < 4:
+        return 0
+    left = np.arange(len(means), 0, -1)
+    centred = means - means.mean()  # the variance does not change, rounding errors do
+    sums, squares = np.cumsum(centred[::-1])[::-1], np.cumsum(centred[::-1] ** 2)[::-1]
+    spread = (squares - sums**2 / left) / left**2
+    return 5 * int(np.argmin(spread[: len(means) // 2 + 1]))
+
+
+def correlation_length(series: np.ndarray) -> float:
+    """Values of *series* (no NaN) that carry as much as one independent value: 1 + 2 x sum of correlations.
+
+    The sum ends where pairs of neighbouring correlations turn negative (C. J. Geyer, Statistical Science 7,
+    1992, initial positive sequence).
+    """
+    n = len(series)
+    centred = series - series.mean()
+    if n < 4 or not (variance := float(centred @ centred)):
+        return 1.0
+    transform = np.fft.rfft(centred, 2 * n)
+    correlation = np.fft.irfft(transform * transform.conj(), 2 * n)[: n // 2 * 2] / variance
+    pairs = correlation[0::2] + correlation[1::2]
+    ends = np.flatnonzero(pairs <= 0.0)
+    return max(1.0, 2.0 * float(pairs[: ends[0] if len(ends) else len(pairs)].sum()) - 1.0)
 
 
 def _integral(event_s: np.ndarray, edges: np.ndarray) -> np.ndarray:

@@ -143,6 +143,7 @@ class Totals:
     most_blocks: int = 0
     held_block_s: float = 0.0
     held_token_s: float = 0.0
+    context_s: float = 0.0  # tokens that decodes hold, times seconds
     held_by_s: np.ndarray = field(default_factory=lambda: np.zeros(len(HELD_BY)))
 
     def add(self, rows: np.ndarray) -> None:
@@ -164,6 +165,7 @@ class Totals:
         only = prefills == 0
         self.held_block_s += float(seconds[only] @ blocks[only])
         self.held_token_s += float(seconds[only] @ (read / k)[only])
+        self.context_s += float(seconds @ (read / k))
         self.held_by_s += np.bincount(rows["held_by"], weights=seconds, minlength=len(HELD_BY))
 
 

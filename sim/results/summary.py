@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from sim.results.requests import RequestTable
 from sim.results.statistics import PERCENTILES, describe, growth
 from sim.results.steps import StepLog
+from sim.serving.reservation import Reservation
 from sim.serving.scheduler import HELD_BY
+from sim.serving.static import StaticScheduler
 from sim.simulation import Run
-from sim.simulation.recorder import CANCELLED, COMPLETED, STATUS, UNFINISHED
+from sim.simulation.recorder import NEVER_SCHEDULABLE, REJECTED, STATUS
 from sim.version import __version__
 
 _NOBODY = "no request that arrived in the window completed"
@@ -47,12 +49,14 @@ def summarise(run: Run, table: RequestTable, log: StepLog) -> dict[str, Any]:
         **latencies,
         "stable": stable,
         "queue_growth_per_s": slope,
-        "kv_cache": _kv_cache(run, log),
+        "kv_cache": _kv_cache(run, table, log),
         "utilization": _utilization(run, log, table),
         "batch_size_mean": _batch_size_mean(log),
         **_concurrency(table),
         "preemptions": run.scheduler.preemptions,
         "recomputed_tokens": run.scheduler.discarded_tokens,
+        "padded_tokens": run.scheduler.padded_tokens,
+        "idle_slot_steps": run.scheduler.idle_slot_steps,
         "prefix_cache_hit_rate": None,
         "prefix_cache_reason": "prefix caching is off",
         "binding": _binding(log),
@@ -142,24 +146,76 @@ def _goodput(run: Run, table: RequestTable) -> dict[str, Any]:
 
 
 def _stability(table: RequestTable) -> tuple[bool, float]:
-    start_s, end_s = table.window
-    leave_s = np.where(np.isnan(table.finish_s), np.inf, table.finish_s)
-    slope, grows = growth(table.run.requests.arrival_s, leave_s, start_s, end_s)
+    """Whether the load can go on for ever, and how fast the requests in the system grow, per s.
+
+    Unstable is a queue that grows over the window, or a system that does so once it has had time to fill:
+    from three median stays on, if a third of the window is left. So a batch that still fills up is no
+    growth. Users who wait for their answers, and queues with a limit, cannot grow without end.
+    """
+    (start_s, end_s), run = table.window, table.run
+    begin_s, leave_s = _inside(table)
+    slope, _ = growth(begin_s, leave_s, (start_s, end_s))
+    bounded = {"max_queued_requests", "max_queued_tokens", "queue_deadline_s"} & set(run.scenario.admission)
+    if bounded or "concurrency" in run.scenario.load:
+        return True, slope
+    scheduled_s = run.recorder.column("first_scheduled_s")
+    left_s = np.where(np.isnan(scheduled_s), table.finish_s, scheduled_s)
+    left_s = np.where(np.isnan(left_s), np.inf, left_s)
+    waiting, queue_grows = growth(run.requests.arrival_s, left_s, (start_s, end_s))
+    if queue_grows:
+        return False, max(slope, waiting)
+    stay_s = (leave_s - begin_s)[begin_s >= start_s]
+    filled_s = max(start_s, float(begin_s[0]) + 3.0 * float(np.median(stay_s))) if len(stay_s) else end_s
+    if end_s - filled_s < (end_s - start_s) / 3:
+        return True, slope
+    slope, grows = growth(begin_s, leave_s, (filled_s, end_s))
     return not grows, slope
 
 
-def _kv_cache(run: Run, log: StepLog) -> dict[str, Any]:
+def _kv_cache(run: Run, table: RequestTable, log: StepLog) -> dict[str, Any]:
     """Use of the pool while iterations run."""
     usable, size, totals = run.scheduler.num_blocks, run.ledger.block_size, log.totals
-    held_tokens_s = totals.held_block_s * size
+    block_s, most_blocks = totals.block_s, totals.most_blocks
+    held_block_s, held_token_s = totals.held_block_s, totals.held_token_s
+    reservation = getattr(run.scheduler, "reservation", None)
+    if reservation is not None and run.scenario.engine["kv_layout"] == "contiguous":
+        block_s, most_blocks = _reserved(run, reservation)
+        held_block_s, held_token_s = block_s, totals.context_s
+    elif isinstance(run.scheduler, StaticScheduler):
+        held_token_s = _live_token_s(table)
     return {
         "num_gpu_blocks": run.ledger.num_gpu_blocks,
         "block_size": size,
         "capacity_tokens": usable * size,
-        "usage_mean": totals.block_s / totals.busy_s / usable if totals.busy_s else 0.0,
-        "usage_max": totals.most_blocks / usable,
-        "wasted_fraction": max(0.0, 1.0 - totals.held_token_s / held_tokens_s) if held_tokens_s else None,
+        "usage_mean": block_s / totals.busy_s / usable if totals.busy_s else 0.0,
+        "usage_max": most_blocks / usable,
+        "wasted_fraction": max(0.0, 1.0 - held_token_s / (held_block_s * size)) if held_block_s else None,
     }
+
+
+def _reserved(run: Run, reservation: Reservation) -> tuple[float, int]:
+    """Blocks times seconds that contiguous reservations held, and the most blocks at one time.
+
+    Where all of a request's context is set aside nobody is preempted, so it holds from its first
+    schedule to its end.
+    """
+    requests, recorder = run.requests, run.recorder
+    begin_s, end_s = recorder.column("first_scheduled_s"), recorder.column("finish_s")
+    ran = np.isfinite(begin_s)
+    tokens = np.minimum(requests.prompt_tokens + reservation.output_tokens, reservation.longest_tokens)
+    blocks = -(-tokens[ran] // reservation.block_size)
+    # Whoever ends at an instant ends before others begin.
+    order = np.argsort(np.concatenate([end_s[ran], begin_s[ran]]), kind="stable")
+    held = np.cumsum(np.concatenate([-blocks, blocks])[order])
+    return float(blocks @ (end_s - begin_s)[ran]), int(held.max(initial=0))
+
+
+def _live_token_s(table: RequestTable) -> float:
+    """Tokens times seconds of those who still get some, without padding; contexts grow evenly."""
+    requests, recorder = table.run.requests, table.run.recorder
+    decoding_s = recorder.column("finish_s") - recorder.column("first_token_s")
+    context_tokens = requests.prompt_tokens + table.got_tokens / 2.0
+    return float(np.nansum(decoding_s * context_tokens))
 
 
 def _utilization(run: Run, log: StepLog, table: RequestTable) -> dict[str, Any]:
@@ -202,7 +258,7 @@ def _batch_size_mean(log: StepLog) -> float:
 
 def _inside(table: RequestTable) -> tuple[np.ndarray, np.ndarray]:
     """Arrivals and departures of the requests that were let in, each in order, in s."""
-    let_in = np.isin(table.status, (COMPLETED, CANCELLED, UNFINISHED))
+    let_in = ~np.isin(table.status, (REJECTED, NEVER_SCHEDULABLE))
     leave_s = np.where(np.isnan(table.finish_s), np.inf, table.finish_s)[let_in]
     return table.run.requests.arrival_s[let_in], leave_s
 
@@ -216,7 +272,9 @@ def _concurrency(table: RequestTable) -> dict[str, Any]:
     end_s = end_s if end_s > start_s else float(leave_s.max())
     inside = np.minimum(leave_s, end_s) - np.clip(arrival_s, start_s, end_s)
     span_s = end_s - start_s
-    left = np.searchsorted(np.sort(leave_s), arrival_s)  # who leaves at an arrival's instant still counts
+    # Who leaves at an arrival's instant still counts, but for users, who send what they send upon that.
+    side: Literal["left", "right"] = "right" if "concurrency" in table.run.scenario.load else "left"
+    left = np.searchsorted(np.sort(leave_s), arrival_s, side)
     return {
         "concurrency_mean": float(inside[inside > 0].sum()) / span_s if span_s else None,
         "concurrency_max": int((np.arange(1, len(arrival_s) + 1) - left).max()),
@@ -247,13 +305,13 @@ def _checks(run: Run, table: RequestTable, log: StepLog, gaps: int) -> dict[str,
     scheduled = log.totals.decoded_tokens + log.totals.prefill_tokens
     done = table.completed
     kept = int((run.requests.prompt_tokens + run.requests.output_tokens - 1)[done].sum())
+    lost = scheduler.discarded_tokens + recorder.abandoned_tokens + scheduler.padded_tokens
     measured = table.measured
     expected_gaps = int((run.requests.output_tokens[measured] - 1).sum())
     return {
         "littles_law_relative_error": _littles_law_error(table),
         "blocks_conserved": scheduler.free_blocks == scheduler.num_blocks and not scheduler.running,
-        "tokens_conserved": scheduled == kept + scheduler.discarded_tokens + recorder.abandoned_tokens
-        and gaps == expected_gaps,
+        "tokens_conserved": scheduled == kept + lost and gaps == expected_gaps,
     }
 
 
@@ -282,5 +340,12 @@ def _warnings(run: Run, stable: bool) -> list[str]:
     estimated = run.profile.estimated_keys()
     if estimated:
         warnings.append(f"estimated, not measured, in {run.profile.name}: {', '.join(estimated)}")
+    engine, scheduler = run.scenario.engine, run.scheduler
+    if isinstance(scheduler, StaticScheduler) and scheduler.group_size < engine["max_num_seqs"]:
+        warnings.append(
+            f"groups have at most {scheduler.group_size} requests, not max_num_seqs "
+            f"{engine['max_num_seqs']}: the KV cache has no room for more reservations of max_model_len "
+            f"{engine['max_model_len']}"
+        )
     warnings += [f"{count} requests: {note.replace('_', ' ')}" for note, count in run.requests.notes.items()]
     return warnings

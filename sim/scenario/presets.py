@@ -61,6 +61,7 @@ def _vllm_v1(hardware: Values, model: Values, engine: Values) -> dict[str, Any]:
         "enable_prefix_caching": False,
         "long_prefill_token_threshold": 0,
         "scheduler_reserve_full_isl": True,
+        "kv_layout": "paged",
         "cuda_graphs": True,
         "max_cudagraph_capture_size": min(2 * sequences, largest, budget),
         "host_step_s": 126e-6,
@@ -85,4 +86,17 @@ def _is_called(hardware: Values, *words: str) -> bool:
     return any(word in called for word in words)
 
 
-_PRESETS: dict[str, Callable[[Values, Values, Values], dict[str, Any]]] = {"vllm-v1@0.32": _vllm_v1}
+def _static(hardware: Values, model: Values, engine: Values) -> dict[str, Any]:
+    """Groups of max_num_seqs (8), as a plain generate loop serves them; the rest as in vLLM V1.
+
+    There is no token budget: a group's padded prompts are one step.
+    """
+    given = {"max_num_seqs": 8, **engine}
+    defaults = _vllm_v1(hardware, model, given)
+    return {**defaults, "max_num_seqs": 8, "batch_wait_s": 1.0, "kv_layout": "contiguous"}
+
+
+_PRESETS: dict[str, Callable[[Values, Values, Values], dict[str, Any]]] = {
+    "static": _static,
+    "vllm-v1@0.32": _vllm_v1,
+}

@@ -113,6 +113,8 @@ def scenario_rules(sections: Mapping[str, Values], report: Report) -> None:
     _parallel_rules(sections["engine"], sections["model"], report)
     _all_reduce_rule(sections["engine"], sections["hardware"], report)
     _length_limit_rules(sections["engine"], sections["model"], report)
+    _admission_rules(sections["engine"], sections["admission"], report)
+    _static_rules(sections["engine"], report)
 
 
 def _load_rules(sections: Mapping[str, Values], report: Report) -> None:
@@ -128,6 +130,10 @@ def _load_rules(sections: Mapping[str, Values], report: Report) -> None:
     if load.get("mode") == "trace" and arrivals not in (None, "trace"):
         report("load", f"trace needs a workload with the times of a trace (its arrivals.kind is {arrivals}); "
                "give load.rate_per_s, or a trace as the workload")  # fmt: skip
+    if load.get("think") is not None and load.get("concurrency") is None:
+        report("load.think", "goes with load.concurrency only")
+    if load.get("concurrency") is not None and sections["run"].get("duration_s") is not None:
+        report("run.duration_s", "does not go with load.concurrency; write run.requests")
     if load.get("mode") == "burst" and sections["run"].get("duration_s") is not None:
         report(
             "run.duration_s", "does not go with load.mode burst, which is over at once; write run.requests"
@@ -136,10 +142,6 @@ def _load_rules(sections: Mapping[str, Values], report: Report) -> None:
 
 def _version_rules(sections: Mapping[str, Values], report: Report) -> None:
     """What later versions will do."""
-    if sections["load"].get("concurrency") is not None:
-        report(
-            "load.concurrency", "is not in this version; write load.rate_per_s, or load.mode trace or burst"
-        )
     if (replicas := sections["deployment"].get("replicas", 1)) > 1:
         report("deployment.replicas", f"must be 1: more is not in this version (got {replicas})")
     if sections["engine"].get("enable_prefix_caching"):
@@ -178,3 +180,25 @@ def _length_limit_rules(engine: Values, model: Values, report: Report) -> None:
     threshold = engine.get("long_prefill_token_threshold")
     if threshold and length and threshold > length:
         report("engine.long_prefill_token_threshold", f"must be <= max_model_len {length} (got {threshold})")
+
+
+def _admission_rules(engine: Values, admission: Values, report: Report) -> None:
+    if admission.get("refuse_late") and admission.get("queue_deadline_s") is None:
+        report("admission.refuse_late", "needs admission.queue_deadline_s, the deadline to be met")
+    if engine.get("kv_layout") == "contiguous" and admission.get("reserve") == "expected":
+        report("admission.reserve", "does not go with engine.kv_layout contiguous, which sets aside "
+               "max_model_len for each request (got expected)")  # fmt: skip
+    if engine.get("preset") == "static" and admission.get("max_reserved_tokens") is not None:
+        report("admission.max_reserved_tokens", "does not go with engine.preset static, whose groups are "
+               "limited by max_num_seqs")  # fmt: skip
+
+
+def _static_rules(engine: Values, report: Report) -> None:
+    if engine.get("preset") != "static":
+        return
+    if (layout := engine.get("kv_layout")) not in (None, "contiguous"):
+        report("engine.kv_layout", f"must be contiguous with engine.preset static (got {layout})")
+    budget, sequences = engine.get("max_num_batched_tokens"), engine.get("max_num_seqs")
+    if budget and sequences and budget < sequences:
+        report("engine.max_num_batched_tokens", f"must be >= max_num_seqs {sequences} with engine.preset "
+               f"static, whose groups decode in one step (got {budget})")  # fmt: skip

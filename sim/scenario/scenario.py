@@ -20,7 +20,18 @@ from sim.scenario.rules import Report, scenario_rules
 from sim.scenario.schema import SCENARIO_KEYS, SECTION_KINDS
 from sim.scenario.tree import Faults, Place, Tree, from_python, leaves, spell
 
-SECTIONS = ("hardware", "model", "engine", "deployment", "workload", "load", "slo", "run", "cost")
+SECTIONS = (
+    "hardware",
+    "model",
+    "engine",
+    "admission",
+    "deployment",
+    "workload",
+    "load",
+    "slo",
+    "run",
+    "cost",
+)
 
 
 @dataclass(frozen=True)
@@ -45,10 +56,11 @@ class Scenario:
     model: dict[str, Any]
     engine: dict[str, Any]
     """Every engine key; None where the memory ledger or nothing decides."""
+    admission: dict[str, Any]
     deployment: dict[str, Any]
     workload: dict[str, Any]
     load: dict[str, Any]
-    """Either rate_per_s, or mode; with mode trace also time_scale."""
+    """Either rate_per_s, or mode (with trace also time_scale), or concurrency (and perhaps think)."""
     slo: dict[str, float]
     run: dict[str, Any]
     """requests or duration_s (neither: the whole trace); seed; warmup, a share or {seconds: ...}."""

@@ -37,7 +37,7 @@ SCENARIO_KEYS = (
         "may be left out.", "vllm-v1@0.32"),
     Key("engine.max_num_seqs", "count", "Most sequences in one batch.", minimum=1,
         otherwise="preset: 1024 from 70 GiB of GPU memory on (A100: 256), else 256; at most "
-        "max_num_batched_tokens"),
+        "max_num_batched_tokens; static: 8"),
     Key("engine.max_num_batched_tokens", "tokens", "Token budget of one iteration, prefill chunks and "
         "decodes together.", minimum=1, otherwise="preset: 16384 from 160 GiB of GPU memory on, 8192 from 70 "
         "GiB on (A100: 2048), else 2048; at most max_num_seqs * max_model_len"),
@@ -79,6 +79,29 @@ SCENARIO_KEYS = (
         minimum=0, otherwise="preset: 1 ms"),
     Key("engine.front_end_prompt_token_s", "seconds", "The same, a prompt token.", minimum=0,
         otherwise="preset: 1 us"),
+    Key("engine.batch_wait_s", "seconds", "How long the first of a static group that is not full waits for "
+        "company.", minimum=0, otherwise="preset static: 1 s; else without effect"),
+    Key("engine.kv_layout", "choice", "paged: blocks are taken as tokens come. contiguous: one reservation "
+        "of the longest permitted context per request.", choices=("paged", "contiguous"),
+        otherwise="preset: paged; static: contiguous"),
+    Key("engine.kv_fragmentation", "share", "Share of the KV cache's memory that the allocator cannot use.",
+        0.0, minimum=0, below=1),
+    Key("admission", "mapping", "Who may wait and what is set aside for whom.", {}),
+    Key("admission.reserve", "choice", "What admission sets aside for a request: its prompt, as the engine "
+        "does; its prompt and the expected answer; or its prompt and the longest permitted answer.", "prompt",
+        choices=("prompt", "expected", "max")),
+    Key("admission.expected_output_tokens", "tokens", "The expected answer.", minimum=1,
+        otherwise="the workload's mean", when=("admission.reserve", ("expected",))),
+    Key("admission.max_reserved_tokens", "tokens", "Most tokens set aside for running requests together.",
+        minimum=1),
+    Key("admission.max_queued_requests", "count", "A request is refused when so many wait.", minimum=1),
+    Key("admission.max_queued_tokens", "tokens", "A request is refused when the prompts in the queue and its "
+        "own have more tokens.", minimum=1),
+    Key("admission.queue_deadline_s", "seconds", "A request that has waited so long leaves the queue.",
+        above=0),
+    Key("admission.refuse_late", "flag", "Refuse on arrival whoever would miss queue_deadline_s at the pace "
+        "of the queue.", False),
+    Key("admission.max_output_tokens", "tokens", "Answers end there at the latest.", minimum=1),
     Key("deployment", "mapping", "How many engines, and who gets which request.", {}),
     Key("deployment.replicas", "count", "Engines side by side; more than 1 is not in this version.", 1,
         minimum=1),
@@ -90,20 +113,31 @@ SCENARIO_KEYS = (
         "keeps its shape.", above=0, one_of="load"),
     Key("load.mode", "choice", "trace: the trace's own times. burst: all requests at t = 0.",
         choices=("trace", "burst"), one_of="load"),
-    Key("load.concurrency", "count", "Users that send again when answered (closed loop); not in this "
-        "version.", minimum=1, one_of="load"),
+    Key("load.concurrency", "count", "Users that send again when answered (closed loop).", minimum=1,
+        one_of="load"),
+    Key("load.think", "mapping", "How long a user thinks between an answer and the next request; not at all "
+        "if absent."),
+    Key("load.think.kind", "choice", "Its distribution.", required=True, choices=("fixed", "exponential")),
+    Key("load.think.mean_s", "seconds", "Its mean.", above=0, required=True),
     Key("load.time_scale", "number", "How many times faster than recorded a trace is replayed.", above=0,
         otherwise="1", when=("load.mode", ("trace",))),
     Key("slo", "mapping", "Latency limits.", {}),
     Key("slo.<limit>", "seconds", "Limit on a metric's mean, maximum or percentile, e.g. ttft_p99_s.",
         above=0),
     Key("run", "mapping", "How long, and with which random numbers.", {}),
-    Key("run.requests", "count", "Requests sent.", 2000, minimum=1, one_of="run length",
+    Key("run.requests", "count", "Requests sent. A search for a knee chooses the length of its replications "
+        "itself, up to this, or 40000 if it is less.", 2000, minimum=1, one_of="run length",
         otherwise="2000; with load.mode trace the whole trace"),
     Key("run.duration_s", "seconds", "Requests are sent until then.", above=0, one_of="run length"),
     Key("run.seed", "count", "Seed of every random stream.", 1, minimum=0),
     Key("run.warmup", "warmup", "What is left out at the start of the run: a share of its requests, or a "
         "time such as 30s.", 0.1),
+    Key("run.precision", "number", "Half the width that a knee's sampling interval may have, as a share of "
+        "the knee.", 0.02, above=0, maximum=0.5),
+    Key("run.confidence", "share", "How often that interval holds the true knee.", 0.95, minimum=0.5,
+        below=1),
+    Key("run.most_replications", "count", "Most replications of a knee's load; at least ten are made if it "
+        "allows.", 100, minimum=2),
     Key("cost", "mapping", "What a GPU costs.", {}),
     Key("cost.gpu_hour_usd", "usd", "Price of one GPU for one hour.", minimum=0,
         otherwise="hardware: price.usd_per_gpu_hour"),

@@ -12,19 +12,22 @@ the last of the list. So everybody decodes in every step, and the last prefill t
 from __future__ import annotations
 
 from collections import deque
+from typing import ClassVar
 
 from sim.serving.decoding import Decoding
+from sim.serving.reservation import Reservation
 from sim.serving.sequence import DECODE, DONE, PREFILL, WAITING, Sequence
 
 # What kept the head of the queue waiting after a schedule.
-NOTHING, TOKEN_BUDGET, SEQUENCE_LIMIT, KV_BLOCKS, PREEMPTION = range(5)
-HELD_BY = ("nothing", "token_budget", "sequence_limit", "kv_blocks", "preemption")
+NOTHING, TOKEN_BUDGET, SEQUENCE_LIMIT, KV_BLOCKS, PREEMPTION, RESERVED_TOKENS = range(6)
+HELD_BY = ("nothing", "token_budget", "sequence_limit", "kv_blocks", "preemption", "reserved_tokens")
 
 
 class Scheduler(Decoding):
     """First come, first served; decode first; chunked prefill in one token budget; recompute.
 
-    *num_blocks* counts the usable KV blocks (the engine's null block excluded). The order of calls
+    *num_blocks* counts the usable KV blocks (the engine's null block excluded). The engine reserves
+    nothing for answers; with a *reservation* admission does. The order of calls
     is the engine's: `add` and `abort` at any time, then `schedule`, then `finish`, which applies
     aborts before outputs.
 
@@ -33,6 +36,10 @@ class Scheduler(Decoding):
     *preempted* the sequences that lost this step and all they had, *held_by* why the queue's head
     stayed there.
     """
+
+    # A continuous batch pads nothing and leaves no slot idle (see `static`).
+    padded_tokens: ClassVar[int] = 0
+    idle_slot_steps: ClassVar[int] = 0
 
     __slots__ = (
         "_aborting",
@@ -53,6 +60,7 @@ class Scheduler(Decoding):
         "num_waiting",
         "preempted",
         "preemptions",
+        "reservation",
         "reserve_full_isl",
         "running",
         "waiting",
@@ -66,6 +74,7 @@ class Scheduler(Decoding):
         max_num_batched_tokens: int,
         long_prefill_token_threshold: int = 0,
         reserve_full_isl: bool = True,
+        reservation: Reservation | None = None,
     ) -> None:
         super().__init__(block_size)
         self.num_blocks = num_blocks
@@ -73,6 +82,7 @@ class Scheduler(Decoding):
         self.max_num_batched_tokens = max_num_batched_tokens
         self.long_prefill_token_threshold = long_prefill_token_threshold
         self.reserve_full_isl = reserve_full_isl
+        self.reservation = reservation
 
         self.iteration = 0
         self.free_blocks = num_blocks
@@ -243,6 +253,8 @@ class Scheduler(Decoding):
             if self.chunks and self.chunks[-1][0] is victim:
                 _, new, _ = self.chunks.pop()
                 spared = -(-(victim.computed + new) // size) - victim.blocks
+        if self.reservation is not None:
+            self.reservation.give_back(victim)
         self.free_blocks += victim.blocks
         self.discarded_tokens += victim.computed
         self.preemptions += 1
@@ -279,6 +291,14 @@ class Scheduler(Decoding):
             if (-(-length // size) if self.reserve_full_isl else need) > self.free_blocks:
                 self.held_by = KV_BLOCKS
                 return
+            if self.reservation is not None:
+                if not self.reservation.has_tokens(sequence):
+                    self.held_by = RESERVED_TOKENS
+                    return
+                if not self.reservation.has_blocks(sequence):
+                    self.held_by = KV_BLOCKS
+                    return
+                self.reservation.take(sequence)
             waiting.popleft()
             self.num_waiting -= 1
             self.free_blocks -= need
@@ -314,6 +334,8 @@ class Scheduler(Decoding):
 
     def _release(self, sequence: Sequence) -> None:
         del self.running[sequence]
+        if self.reservation is not None:
+            self.reservation.give_back(sequence)
         self.free_blocks += sequence.blocks
         sequence.blocks = 0
         sequence.state = DONE

@@ -24,6 +24,7 @@ class Sequence:
         "origin",
         "output_tokens",
         "prompt_tokens",
+        "reserved_tokens",
         "state",
     )
 
@@ -34,6 +35,7 @@ class Sequence:
         self.generated = 0
         self.computed = 0  # tokens whose KV is in the cache (while it prefills)
         self.blocks = 0  # KV blocks held (while it prefills)
+        self.reserved_tokens = 0
         self.origin = 0
         self.finish_iteration = 0
         self.state = WAITING

@@ -185,8 +185,9 @@ class StepTime:
         The chunks together have *prefill_tokens* new tokens; *with_cached* sums new x cached tokens
         over them, *squares* new x new. *sampled* counts the tokens that come out of the step.
         """
+        tokens = decodes + prefill_tokens
         seconds = (
-            self.tokens_s[decodes + prefill_tokens]
+            (self.tokens_s[tokens] if tokens < len(self.tokens_s) else self._beyond_table_s(tokens))
             + self.sampled_s[sampled]
             + self.host_step_s
             + (decodes + prefills) * self.host_sequence_s
@@ -201,6 +202,15 @@ class StepTime:
             work_s = pairs * self.prefill_pair_s + prefill_tokens * self.prefill_token_s
             seconds += self.layers * (self.prefill_overhead_s**p + work_s**p) ** (1.0 / p)
         return (seconds + GRID_SHIFT) - GRID_SHIFT
+
+    def _beyond_table_s(self, tokens: int) -> float:
+        """Token-wise work of a step larger than the token budget (a static group's prefill).
+
+        Linear layers are compute-bound there, so the last half of the table goes on as a line.
+        """
+        table = self.tokens_s
+        last, half = len(table) - 1, (len(table) - 1) // 2
+        return table[last] + (tokens - last) * (table[last] - table[half]) / (last - half)
 
     def elapsed_s(self, n: np.ndarray, context_tokens: np.ndarray, iterations: np.ndarray) -> np.ndarray:
         """`Composition.elapsed_s` for arrays of compositions (equal shapes), in s."""

@@ -1,6 +1,6 @@
 """A scenario in simulated time: the only code that knows SimPy."""
 
-from sim.simulation.replica import Clockwork
+from sim.simulation.clockwork import Clockwork
 from sim.simulation.simulate import Run, ledger_of, simulate
 
 __all__ = ["Clockwork", "Run", "ledger_of", "simulate"]

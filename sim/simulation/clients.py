@@ -1,4 +1,4 @@
-"""Who sends: open-loop clients that may lose patience."""
+"""Who sends: clients at their own times (open loop), or users who wait for answers (closed loop)."""
 
 from __future__ import annotations
 
@@ -49,6 +49,76 @@ def open_loop(
         replica.submit(sequence)
         if leave_s < never:
             Timeout(env, leave_s - now, sequence).callbacks.append(replica.give_up)
+
+
+class ClosedLoop:
+    """*users* who think, send, wait for the end and think again.
+
+    Requests are sent in the order of the workload's rows, each by the user who is next to send;
+    ``requests.arrival_s`` is filled in as they go. The think time after request i is *think_s*[i],
+    whoever sent it. A request that is refused or given up frees its user, at once, like one that is
+    answered.
+    """
+
+    def __init__(
+        self,
+        env: Environment,
+        requests: Requests,
+        schedulable: np.ndarray,
+        front_end: FrontEnd,
+        replica: Replica,
+        recorder: Recorder,
+        think_s: np.ndarray,
+    ) -> None:
+        self.env, self.requests, self.front_end = env, requests, front_end
+        self.replica, self.recorder, self.think_s = replica, recorder, think_s
+        self.schedulable = schedulable
+        self._next = 0
+        replica.left = self._answered
+
+    def start(self, users: int) -> None:
+        """Every user sends a first request at t = 0."""
+        for _ in range(min(users, len(self.requests))):
+            self._later(0.0, self._send)
+
+    def _later(self, delay_s: float, then: Callable[[Event], None], value: Any = None) -> None:
+        Timeout(self.env, delay_s, value).callbacks.append(then)
+
+    def _answered(self, request: int, at_s: float) -> None:
+        """The user of *request* is done with it *at_s*, which may lie ahead of SimPy's clock."""
+        if self._next < len(self.requests):
+            self._later(at_s - self.env.now + float(self.think_s[request]), self._send)
+
+    def _send(self, _event: Event) -> None:
+        request, now = self._next, self.env.now
+        if request == len(self.requests):
+            return  # as many as were asked for have been sent
+        self._next = request + 1
+        self.requests.arrival_s[request] = now
+        if not self.schedulable[request]:
+            self._turned_away(request, NEVER_SCHEDULABLE, now)
+            return
+        row = slice(request, request + 1)
+        arrival_s, prompts = self.requests.arrival_s[row], self.requests.prompt_tokens[row]
+        self.recorder.queued_s[request] = queued_s = self.front_end.pass_through(arrival_s, prompts).item()
+        patience_s = self.requests.patience_s
+        leave_s = now + (np.inf if patience_s is None else float(patience_s[request]))
+        if leave_s <= queued_s:  # still in the front end
+            self._turned_away(request, CANCELLED, leave_s)
+            return
+        sequence = Sequence(request, prompts.item(), self.requests.output_tokens[row].item())
+        self._later(queued_s - now, self._submit, sequence)
+        if leave_s < np.inf:
+            self._later(leave_s - now, self.replica.give_up, sequence)
+
+    def _submit(self, event: Event) -> None:
+        sequence: Any = event.value
+        self.replica.submit(sequence)
+
+    def _turned_away(self, request: int, status: int, at_s: float) -> None:
+        self.recorder.status[request] = status
+        self.recorder.finish_s[request] = at_s
+        self._answered(request, at_s)
 
 
 def _admissible(

@@ -10,51 +10,32 @@ bytes.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from math import isnan
+from typing import Any
 
-import numpy as np
-from simpy import Environment, Event
+from simpy import Environment, Event, Timeout
 from simpy.events import EventPriority
 
+from sim.serving.queue_rules import QueueRules
 from sim.serving.scheduler import Scheduler
-from sim.serving.sequence import DONE, PREFILL, Sequence
-from sim.simulation.recorder import CANCELLED, COMPLETED, UNFINISHED, Recorder, pack_step, pack_stretch
+from sim.serving.sequence import DONE, PREFILL, WAITING, Sequence
+from sim.serving.static import StaticScheduler
+from sim.simulation.clockwork import Clockwork
+from sim.simulation.recorder import (
+    CANCELLED,
+    COMPLETED,
+    REJECTED,
+    TIMED_OUT,
+    UNFINISHED,
+    Recorder,
+    pack_step,
+    pack_stretch,
+)
 
 # Arrivals, aborts and deadlines of an instant are seen by the schedule that is formed at it: SimPy
 # triggers smaller priorities first, and its own timeouts have 1.
 AFTER_ARRIVALS = EventPriority(2)
 INFINITY = float("inf")
-
-
-class Batch(Protocol):
-    """What a replica asks of an unchanging batch (`sim.serving.step_time.Composition`)."""
-
-    start_s: float
-
-    def begin(self, start_s: float, n: int, context_tokens: int) -> None: ...
-
-    def elapsed_s(self, iterations: int) -> float: ...
-
-    def reaches(self, elapsed_s: float, iterations: int, total_s: float) -> tuple[int, float]: ...
-
-
-class Clockwork(Protocol):
-    """What a replica asks of a step-time model (`sim.serving.step_time.StepTime`)."""
-
-    def composition(self) -> Batch: ...
-
-    def mixed_s(
-        self,
-        decodes: int,
-        context_tokens: int,
-        prefills: int,
-        prefill_tokens: int,
-        with_cached: int,
-        squares: int,
-        sampled: int,
-    ) -> float: ...
-
-    def elapsed_s(self, n: np.ndarray, context_tokens: np.ndarray, iterations: np.ndarray) -> np.ndarray: ...
 
 
 class IterationsEnd(Event):
@@ -85,7 +66,9 @@ class Replica:
         "_planned_s",
         "_when_it_rings",
         "env",
+        "left",
         "max_leap",
+        "queue_rules",
         "recorder",
         "scheduler",
         "step_time",
@@ -94,16 +77,19 @@ class Replica:
     def __init__(
         self,
         env: Environment,
-        scheduler: Scheduler,
+        scheduler: Scheduler | StaticScheduler,
         step_time: Clockwork,
         recorder: Recorder,
         max_leap: int = 1 << 30,
+        queue_rules: QueueRules | None = None,
     ) -> None:
         self.env = env
         self.scheduler = scheduler
         self.step_time = step_time
         self.recorder = recorder
         self.max_leap = max_leap
+        self.queue_rules = queue_rules
+        self.left: Callable[[int, float], None] | None = None  # told who is done with this replica, and when
         self._when_it_rings: list[Callable[[Event], None]] = [self._iterations_end]
         self._idle = True
         self._end = IterationsEnd()  # of the iterations in progress
@@ -119,29 +105,53 @@ class Replica:
         self._aborted: list[Sequence] = []
 
     def submit(self, sequence: Sequence) -> None:
-        """*sequence* enters the queue now."""
+        """*sequence* enters the queue now, if the rules let it."""
+        if self.queue_rules is not None and not self._may_wait(sequence, self.queue_rules):
+            return
         may_join = self.scheduler.add(sequence)
         if self._idle:
             self._idle = False
             self._ring(0.0)
         elif may_join and self._leap > 1:
             self._cut()
+        elif may_join and not self._leap:  # the last of a static group
+            self._end.callbacks = []
+            self._ring(0.0)
 
-    def abort(self, sequence: Sequence) -> None:
-        """The client of *sequence* has gone; its blocks are free when the iteration in progress ends."""
+    def give_up(self, event: Event) -> None:
+        """The client of the sequence that *event* carries has gone: what a patience timer calls."""
+        sequence: Any = event.value
+        self.abort(sequence)
+
+    def abort(self, sequence: Sequence, status: int = CANCELLED) -> None:
+        """*sequence* leaves; its blocks are free when the iteration in progress ends."""
         if sequence.state == DONE or self.recorder.status[sequence.index] != UNFINISHED:
             return
         self.scheduler.abort(sequence)
-        self.recorder.status[sequence.index] = CANCELLED
-        self.recorder.finish_s[sequence.index] = self.env.now
         self._aborted.append(sequence)
+        self._turn_away(sequence, status)
         if self._leap > 1:
             self._cut()
 
-    def give_up(self, event: Event) -> None:
-        """Abort the sequence that *event* carries: what a patience timer calls."""
+    def _may_wait(self, sequence: Sequence, rules: QueueRules) -> bool:
+        if rules.refuses(sequence, self.scheduler.waiting, self.scheduler.num_waiting):
+            self._turn_away(sequence, REJECTED)
+            return False
+        if rules.deadline_s < INFINITY:
+            Timeout(self.env, rules.deadline_s, sequence).callbacks.append(self._too_late)
+        return True
+
+    def _too_late(self, event: Event) -> None:
+        """A deadline in the queue: whoever has been scheduled once is past it."""
         sequence: Any = event.value
-        self.abort(sequence)
+        if sequence.state == WAITING and isnan(self.recorder.first_scheduled_s[sequence.index]):
+            self.abort(sequence, TIMED_OUT)
+
+    def _turn_away(self, sequence: Sequence, status: int) -> None:
+        self.recorder.status[sequence.index] = status
+        self.recorder.finish_s[sequence.index] = self.env.now
+        if self.left is not None:
+            self.left(sequence.index, self.env.now)
 
     # -- the loop ----------------------------------------------------------------------------------
 
@@ -182,12 +192,23 @@ class Replica:
         if scheduler.chunks:
             return now + self._mixed_step(now)
         if not leap:
-            return INFINITY
+            return self._wait_for_company(now) if scheduler.num_waiting else INFINITY
         if scheduler.batch_changed or not self._composing:
             self._open(now)
         batch = self._batch
         self._planned_s = planned_s = batch.elapsed_s(self._done + leap)
         return batch.start_s + planned_s
+
+    def _wait_for_company(self, now: float) -> float:
+        """When a static group that is not full starts all the same; a continuous batch never waits."""
+        scheduler = self.scheduler
+        if not isinstance(scheduler, StaticScheduler):
+            return INFINITY
+        due_s = self.recorder.queued_s[scheduler.waiting[0].index] + scheduler.batch_wait_s
+        if due_s > now:
+            return due_s
+        scheduler.overdue = True
+        return self._begin(now)
 
     def _record(self, finished: list[Sequence], now: float) -> None:
         """These got their last token *now*."""
@@ -199,6 +220,8 @@ class Replica:
             finish_s[request] = now
             if first_row <= last_row:
                 recorder.stretches += pack_stretch(request, first_row, last_row)
+            if self.left is not None:
+                self.left(request, now)
 
     def _ring(self, delay_s: float) -> None:
         """Let an event in *delay_s* end the iterations in progress."""
@@ -261,7 +284,7 @@ class Replica:
         if self._composing:
             self._close(now)
         chunks, decodes, context_tokens = scheduler.chunks, scheduler.decoding, scheduler.context_tokens
-        tokens, with_cached, squares, sampled = 0, 0, 0, decodes
+        tokens, with_cached, squares, sampled, admitted = 0, 0, 0, decodes, 0
         for sequence, new, cached in chunks:
             tokens += new
             with_cached += new * cached
@@ -270,6 +293,9 @@ class Replica:
                 sampled += 1
             if not cached and not recorder.preemptions[sequence.index]:
                 recorder.first_scheduled_s[sequence.index] = now
+                admitted += 1
+        if self.queue_rules is not None:
+            self.queue_rules.admitted(admitted, now, scheduler.num_waiting)
         duration_s = self.step_time.mixed_s(
             decodes, context_tokens, len(chunks), tokens, with_cached, squares, sampled
         )

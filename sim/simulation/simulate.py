@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Any
@@ -9,18 +10,22 @@ from typing import Any
 import numpy as np
 from simpy import Environment
 
-from sim.clock import HORIZON_S
+from sim.clock import HORIZON_S, on_grid
 from sim.faults import InputFault
 from sim.hardware import HardwareProfile, MemoryLedger, memory_ledger
 from sim.model import ModelSpec
 from sim.scenario import Scenario
 from sim.serving.compile import compile_step_time
+from sim.serving.queue_rules import QueueRules
+from sim.serving.reservation import Reservation
 from sim.serving.scheduler import Scheduler
-from sim.simulation.clients import Progress, open_loop
+from sim.serving.static import StaticScheduler
+from sim.simulation.clients import ClosedLoop, Progress, open_loop
+from sim.simulation.clockwork import Clockwork
 from sim.simulation.front_end import FrontEnd
 from sim.simulation.recorder import Recorder
-from sim.simulation.replica import Clockwork, Replica
-from sim.workload import Requests, generate, mean_context_tokens
+from sim.simulation.replica import Replica
+from sim.workload import Requests, draw_think, generate, mean_context_tokens, mean_tokens
 
 NO_LIMIT = 1 << 30
 
@@ -36,7 +41,7 @@ class Run:
     requests: Requests
     recorder: Recorder
     step_time: Clockwork
-    scheduler: Scheduler
+    scheduler: Scheduler | StaticScheduler
     front_end: FrontEnd
     events: int
     wall_s: float
@@ -63,8 +68,9 @@ def simulate(
     """Run *scenario* to the end of its last request.
 
     *max_leap* bounds the iterations that one event may stand for; 1 steps through every iteration,
-    with the same result. *requests* and *step_time* take the place of the scenario's own. Raises
-    InputFault where the model or one full context does not fit.
+    with the same result. *requests* and *step_time* take the place of the scenario's own (in a closed
+    loop the users decide when requests arrive). Raises InputFault where the model or one full context
+    does not fit.
     """
     began = perf_counter()
     engine = scenario.engine
@@ -73,26 +79,28 @@ def simulate(
         raise InputFault(f"{scenario.name}: does not fit: {ledger.reason}")
     profile = HardwareProfile.from_mapping(scenario.hardware)
     model = ModelSpec.from_mapping(scenario.model)
-    clockwork = step_time or compile_step_time(profile, model, engine, ledger.kv_cache_tokens)
-    scheduler = Scheduler(
-        num_blocks=ledger.num_gpu_blocks - 1,  # one is the engine's null block
-        block_size=engine["block_size"],
-        max_num_seqs=engine["max_num_seqs"],
-        max_num_batched_tokens=engine["max_num_batched_tokens"],
-        long_prefill_token_threshold=engine["long_prefill_token_threshold"],
-        reserve_full_isl=engine["scheduler_reserve_full_isl"],
-    )
+    scheduler = _scheduler(scenario, ledger.num_gpu_blocks - 1)  # one is the engine's null block
+    padded = scheduler.most_context_tokens if isinstance(scheduler, StaticScheduler) else 0
+    most_context_tokens = max(ledger.kv_cache_tokens, padded)
+    clockwork = step_time or compile_step_time(profile, model, engine, most_context_tokens)
     if requests is None:
         requests = generate(scenario.workload, scenario.load, scenario.run)
-    requests = _within(requests, engine["max_model_len"])
+    requests = _within(requests, engine["max_model_len"], scenario.admission.get("max_output_tokens"))
     front_end = FrontEnd(
         engine["front_end_latency_s"], engine["front_end_service_s"], engine["front_end_prompt_token_s"]
     )
     env = Environment()
     recorder = Recorder(len(requests))
-    replica = Replica(env, scheduler, clockwork, recorder, max_leap or NO_LIMIT)
-    possible = _schedulable(requests, engine, scheduler.num_blocks)
-    env.process(open_loop(env, requests, possible, front_end, replica, recorder, progress))
+    replica = Replica(
+        env, scheduler, clockwork, recorder, max_leap or NO_LIMIT, _queue_rules(scenario.admission)
+    )
+    possible = _schedulable(requests, scenario, scheduler)
+    if (users := scenario.load.get("concurrency")) is None:
+        env.process(open_loop(env, requests, possible, front_end, replica, recorder, progress))
+    else:
+        requests = replace(requests, arrival_s=np.zeros(len(requests)))
+        think_s = draw_think(scenario.load, len(requests), scenario.run["seed"])
+        ClosedLoop(env, requests, possible, front_end, replica, recorder, think_s).start(users)
     env.run()
     return Run(
         scenario,
@@ -109,25 +117,95 @@ def simulate(
     )
 
 
-def _within(requests: Requests, max_model_len: int) -> Requests:
-    """Answers end where the context does; counted in the notes."""
+def _scheduler(scenario: Scenario, num_blocks: int) -> Scheduler | StaticScheduler:
+    """The engine's scheduler over *num_blocks* usable KV blocks, as preset and admission have it."""
+    engine = scenario.engine
+    longest_blocks = -(-engine["max_model_len"] // engine["block_size"])
+    if engine["kv_layout"] == "contiguous" and longest_blocks > num_blocks:
+        raise InputFault(
+            f"{scenario.name}: does not fit: one reservation of max_model_len {engine['max_model_len']} "
+            f"takes {longest_blocks} KV blocks, {num_blocks} are usable: lower max_model_len, or make room "
+            "for the KV cache"
+        )
+    if engine["preset"] == "static":
+        return StaticScheduler(
+            num_blocks,
+            engine["block_size"],
+            engine["max_num_seqs"],
+            longest_blocks,
+            on_grid(engine["batch_wait_s"]),
+        )
+    return Scheduler(
+        num_blocks=num_blocks,
+        block_size=engine["block_size"],
+        max_num_seqs=engine["max_num_seqs"],
+        max_num_batched_tokens=engine["max_num_batched_tokens"],
+        long_prefill_token_threshold=engine["long_prefill_token_threshold"],
+        reserve_full_isl=engine["scheduler_reserve_full_isl"],
+        reservation=_reservation(scenario, num_blocks),
+    )
+
+
+def _reservation(scenario: Scenario, num_blocks: int) -> Reservation | None:
+    """What admission sets aside beyond what the engine itself does; None where it is nothing."""
+    admission, engine = scenario.admission, scenario.engine
+    longest = engine["max_model_len"]
+    contiguous = engine["kv_layout"] == "contiguous"
+    reserve = "max" if contiguous else admission.get("reserve", "prompt")
+    most = admission.get("max_reserved_tokens")
+    if reserve == "prompt" and most is None:
+        return None
+    longest_output = longest if contiguous else admission.get("max_output_tokens") or longest
+    if reserve == "expected":
+        expected = admission.get("expected_output_tokens") or round(mean_tokens(scenario.workload)[1])
+        output = min(expected, longest_output)
+    elif reserve == "max":
+        output = longest_output
+    else:  # the engine itself sees to the prompt's blocks
+        output, num_blocks = 0, NO_LIMIT
+    return Reservation(output, longest, num_blocks, engine["block_size"], most)
+
+
+def _queue_rules(admission: Mapping[str, Any]) -> QueueRules | None:
+    rules = QueueRules(
+        admission.get("max_queued_requests"),
+        admission.get("max_queued_tokens"),
+        on_grid(admission.get("queue_deadline_s", float("inf"))),
+        admission.get("refuse_late", False),
+    )
+    return None if rules == QueueRules() else rules
+
+
+def _within(requests: Requests, max_model_len: int, max_output_tokens: int | None) -> Requests:
+    """Answers end at the cap, and where the context does; counted in the notes."""
     if len(requests) and requests.arrival_s[-1] > HORIZON_S:
         raise InputFault(
             f"the last request arrives at {requests.arrival_s[-1]:.6g} s; a run may last {HORIZON_S:.6g} s"
         )
     room = np.maximum(max_model_len - requests.prompt_tokens, 1)
-    cut = (requests.output_tokens > room) & (requests.prompt_tokens < max_model_len)
-    if not cut.any():
-        return requests
-    notes: dict[str, Any] = {**requests.notes, "output_cut_at_max_model_len": int(cut.sum())}
-    return replace(requests, output_tokens=np.minimum(requests.output_tokens, room), notes=notes)
+    notes: dict[str, Any] = dict(requests.notes)
+    output = requests.output_tokens
+    for name, most in (("output_capped", max_output_tokens), ("output_cut_at_max_model_len", room)):
+        if most is not None and (cut := (output > most) & (requests.prompt_tokens < max_model_len)).any():
+            notes[name] = int(cut.sum())
+            output = np.minimum(output, most)
+    return replace(requests, output_tokens=output, notes=notes)
 
 
-def _schedulable(requests: Requests, engine: dict[str, Any], num_blocks: int) -> np.ndarray:
+def _schedulable(
+    requests: Requests, scenario: Scenario, scheduler: Scheduler | StaticScheduler
+) -> np.ndarray:
     """Which requests the engine could ever run to their end: those within max_model_len and the pool.
 
-    The last sampled token's KV is never written.
+    The last sampled token's KV is never written; a reservation holds its whole promise.
     """
-    length = requests.prompt_tokens + requests.output_tokens
-    blocks = -(-(length - 1) // engine["block_size"])
-    return (requests.prompt_tokens < engine["max_model_len"]) & (blocks <= num_blocks)
+    possible = requests.prompt_tokens < scenario.engine["max_model_len"]
+    if isinstance(scheduler, StaticScheduler):
+        return possible
+    tokens = requests.prompt_tokens + requests.output_tokens - 1
+    if (reservation := scheduler.reservation) is not None:
+        promised = np.minimum(requests.prompt_tokens + reservation.output_tokens, reservation.longest_tokens)
+        tokens = np.maximum(promised, tokens)
+        if reservation.most_tokens is not None:
+            possible &= tokens <= reservation.most_tokens
+    return possible & (-(-tokens // scheduler.block_size) <= scheduler.num_blocks)

@@ -5,8 +5,17 @@ starts, from named streams of one seed.
 """
 
 from sim.workload.lengths import mean_context_tokens, mean_tokens
-from sim.workload.requests import Requests, generate
+from sim.workload.requests import Requests, draw_think, generate
 from sim.workload.streams import stream
 from sim.workload.trace import Trace, read_trace
 
-__all__ = ["Requests", "Trace", "generate", "mean_context_tokens", "mean_tokens", "read_trace", "stream"]
+__all__ = [
+    "Requests",
+    "Trace",
+    "draw_think",
+    "generate",
+    "mean_context_tokens",
+    "mean_tokens",
+    "read_trace",
+    "stream",
+]

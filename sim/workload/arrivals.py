@@ -23,8 +23,11 @@ def arrival_times(
     """Arrival times in seconds (float64, never falling, on the clock's grid), and a trace's notes.
 
     *load* has `rate_per_s`, or `mode` burst or trace (with `time_scale`); *run* has `requests` or
-    `duration_s`. Arrivals lie before `duration_s`. Raises InputFault.
+    `duration_s`. Arrivals lie before `duration_s`. In a closed loop (`concurrency`) they are still to come,
+    and zero. Raises InputFault.
     """
+    if load.get("concurrency") is not None:  # when they arrive is for the simulation to tell
+        return np.zeros(_count(run, "a closed loop has no duration")), {}
     mode = load.get("mode")
     if mode == "burst":
         return np.zeros(_count(run, "a burst has no duration")), {}

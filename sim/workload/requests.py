@@ -48,12 +48,20 @@ def generate(workload: Mapping[str, Any], load: Mapping[str, Any], run: Mapping[
 
 
 def draw_patience(patience: Mapping[str, Any] | None, count: int, seed: int) -> np.ndarray | None:
-    """How long each client waits, in seconds on the clock's grid; None when *patience* is absent."""
-    if not patience:
-        return None
-    mean_s = patience["mean_s"]
-    if patience["kind"] == "fixed":
+    """How long each client stays at most, in seconds on the clock's grid; None when *patience* is absent."""
+    return _draw_times("workload.patience", patience, count, seed) if patience else None
+
+
+def draw_think(load: Mapping[str, Any], count: int, seed: int) -> np.ndarray:
+    """How long users think after each of *count* requests, in seconds on the clock's grid."""
+    think = load.get("think")
+    return _draw_times("load.think", think, count, seed) if think else np.zeros(count)
+
+
+def _draw_times(key: str, times: Mapping[str, Any], count: int, seed: int) -> np.ndarray:
+    mean_s = times["mean_s"]
+    if times["kind"] == "fixed":
         return on_grid(np.full(count, float(mean_s)))
-    if patience["kind"] == "exponential":
-        return on_grid(mean_s * stream(seed, "patience").standard_exponential(count))
-    raise InputFault(f"workload.patience.kind must be fixed or exponential (got {patience['kind']})")
+    if times["kind"] == "exponential":
+        return on_grid(mean_s * stream(seed, key.rpartition(".")[2]).standard_exponential(count))
+    raise InputFault(f"{key}.kind must be fixed or exponential (got {times['kind']})")

@@ -1,0 +1,135 @@
+"""The knee's error bar: sampling, and what the profile, the memory ledger, host and front end leave open."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import exp, hypot, log
+from typing import TYPE_CHECKING, Any
+
+from sim.planning.elasticities import Elasticities
+from sim.planning.resources import CLASSES
+
+if TYPE_CHECKING:
+    from sim.hardware import HardwareProfile, MemoryLedger
+    from sim.scenario import Scenario
+
+# One standard deviation, relative, of what no held-out error is known for.
+ESTIMATED_KERNELS = 0.2  # coefficients that are an estimate
+HOST = 0.2  # the step and sequence times fitted to one engine on one host, used for others
+FRONT_END = 0.3  # published 7 to 12 ms a request
+MEMORY_ESTIMATES = 0.3  # activations and overhead of the ledger, where they are not given
+
+
+@dataclass(frozen=True)
+class Part:
+    """One source of uncertainty: *relative* is half its interval, as a share of the knee."""
+
+    relative: float
+    elasticity: float
+    uncertainty: float
+    source: str
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "relative": self.relative,
+            "elasticity": self.elasticity,
+            "uncertainty": self.uncertainty,
+            "source": self.source,
+        }
+
+
+@dataclass(frozen=True)
+class Interval:
+    """Intervals of a load at *confidence*: of *sampling* alone, and in *total* (None: not worked out)."""
+
+    confidence: float
+    sampling: tuple[float, float]
+    total: tuple[float, float] | None
+    parts: Mapping[str, Part]
+    replications: int
+    requests: int | None
+    left_out: int | None
+    reached: bool
+
+    def times(self, factor: float) -> Interval:
+        """The same in another unit of load."""
+        low, high = self.sampling
+        total = None if self.total is None else (self.total[0] * factor, self.total[1] * factor)
+        changed = {**self.__dict__, "sampling": (low * factor, high * factor), "total": total}
+        return Interval(**changed)
+
+    def as_dict(self, load: float) -> dict[str, Any]:
+        """The contract's `interval`; a part is half its interval, relative to the knee."""
+        low, high = self.sampling
+        own: dict[str, Any] = {"relative": (high - low) / 2 / load, "replications": self.replications}
+        own |= {"requests_each": self.requests, "left_out": self.left_out, "reached": self.reached}
+        parts = {"sampling": own, **{name: part.as_dict() for name, part in self.parts.items()}}
+        total = {} if self.total is None else {"total": list(self.total)}
+        return {"confidence": self.confidence, "sampling": [low, high], **total, "parts": parts}
+
+
+def parts_of(
+    scenario: Scenario, elasticities: Elasticities, ledger: MemoryLedger, confidence: float
+) -> dict[str, Part]:
+    """The parts beside sampling: |elasticity| x relative standard deviation x normal quantile.
+
+    A class of kernels is one scale, as uncertain as its median held-out error.
+    """
+    from scipy.special import ndtri
+
+    z = float(ndtri(0.5 + confidence / 2))
+    known: dict[str, tuple[float, str]] = {}
+    for name in CLASSES:
+        if name != "all_reduce" or scenario.engine["tensor_parallel_size"] > 1:
+            known[name] = _kernel_error(scenario, name)
+    known["host"] = HOST, "fitted to one engine on one host"
+    known["front_end"] = FRONT_END, "published values differ by this"
+    known["kv_blocks"] = _memory_error(scenario, ledger)
+    parts = {}
+    for name, (error, source) in known.items():
+        e = elasticities.of.get(name, 0.0)
+        label = "memory" if name == "kv_blocks" else name
+        parts[label] = Part(z * abs(e) * error, e, error, source)
+    return parts
+
+
+def total_of(load: float, sampling: tuple[float, float], parts: Mapping[str, Part]) -> tuple[float, float]:
+    """Sampling and *parts* added in quadrature, each side for itself, in the logarithm of the load."""
+    model = hypot(*(part.relative for part in parts.values()))
+    low = hypot(log(load / sampling[0]), model)
+    high = hypot(log(sampling[1] / load), model)
+    return load * exp(-low), load * exp(high)
+
+
+def _kernel_error(scenario: Scenario, kind: str) -> tuple[float, str]:
+    from sim.hardware import HardwareProfile
+
+    profile = HardwareProfile.from_mapping(scenario.hardware)
+    key = f"kernels.{kind}{_variant(profile, scenario, kind)}"
+    origin = profile.provenance(key)
+    if origin.error_median_pct is not None:
+        return origin.error_median_pct / 100.0, f"median held-out error of {key}"
+    return ESTIMATED_KERNELS, f"{key} is {origin.kind}, without a held-out error"
+
+
+def _variant(profile: HardwareProfile, scenario: Scenario, kind: str) -> str:
+    """What follows a class's name in the profile for the types and GPUs of this scenario."""
+    from sim.model import ModelSpec
+
+    model, engine = ModelSpec.from_mapping(scenario.model), scenario.engine
+    if kind == "gemm":
+        dtype = model.weight_dtype(engine["weight_dtype"])
+        return f".{dtype if dtype in profile.kernels.gemm else next(iter(profile.kernels.gemm))}"
+    if kind == "all_reduce":
+        return f".{engine['tensor_parallel_size']}"
+    return ""
+
+
+def _memory_error(scenario: Scenario, ledger: MemoryLedger) -> tuple[float, str]:
+    engine = scenario.engine
+    if engine["num_gpu_blocks_override"] is not None or engine["kv_cache_memory_bytes"] is not None:
+        return 0.0, "the pool is given"
+    estimated = {"activation_bytes": ledger.activation_bytes, "overhead_bytes": ledger.overhead_bytes}
+    open_bytes = sum(size for name, size in estimated.items() if engine[name] is None)
+    return MEMORY_ESTIMATES * open_bytes / ledger.kv_cache_bytes, "activations and overhead are estimates"
