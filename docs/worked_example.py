@@ -387,11 +387,12 @@ taken to reach the bandwidth of the 16-bit one.
 CONCLUSION = """
 ## Verdict
 
-The memory lines hold, and the money lines follow from the rates. The serving lines are no account of one
-system with 111 or 222 full contexts in flight: the first needs more than the card's peak for fresh prompts,
-more than its measured bandwidth for cached ones, and a latency that Little's law forbids. They are
-consistent with short contexts under long reservations, and then the number in flight is a third of the
-number that fits.
+The memory lines hold, and the money lines follow from the rates. The 16-bit line is no account of one
+system with 111 full contexts in flight: it needs more than the card's peak for fresh prompts, more than its
+measured bandwidth for cached ones, and a latency that Little's law forbids. The 8-bit rate is within reach
+of cached prompts, with a latency two and a half times the published. Rates and p99 come nearest with short
+contexts under long reservations, about a third as many in flight as fit; published TTFT and utilisation are
+not met there either.
 """
 
 if __name__ == "__main__":

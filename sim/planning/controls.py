@@ -80,14 +80,22 @@ class Controls:
 
 
 def pace_of(runs: Replications, load: float) -> Pace:
-    """Measured on the replications at *load*; they must be simulations with a step-time model."""
+    """Measured on a replication at *load*: the time to write an answer, by its tokens and by what prompts
+    came meanwhile (least squares). Where all answers are alike the pace is their mean."""
     result = runs.at(load, 1)[0]
-    run = result.run  # type: ignore[attr-defined]
+    requests = _traffic(runs, load, 0, False)
+    write_s = result.series("e2e") - result.series("ttft")
     token_s = result.series("tpot")
-    budget = run.scenario.engine["max_num_batched_tokens"]
-    tokens = max(1, min(int(run.requests.prompt_tokens.mean()), budget))
-    prefill_s = run.step_time.mixed_s(0, 0, 1, tokens, 0, tokens * tokens, 1)
-    return Pace(float(np.nanmean(token_s)) if np.isfinite(token_s).any() else 0.0, prefill_s / tokens)
+    known = np.flatnonzero(np.isfinite(write_s) & (requests.output_tokens > 1))
+    if not len(known):
+        return Pace(0.0, 0.0)
+    mean = float(np.nanmean(token_s))
+    prompts = np.concatenate([[0], np.cumsum(requests.prompt_tokens)])
+    end_s = requests.arrival_s[known] + result.series("e2e")[known]
+    met = prompts[np.searchsorted(requests.arrival_s, end_s)] - prompts[known + 1]
+    table = np.column_stack([requests.output_tokens[known], met]).astype(np.float64)
+    (alone, prompt), *_ = np.linalg.lstsq(table, write_s[known], rcond=None)
+    return Pace(float(alone), float(prompt)) if alone > 0 and prompt > 0 else Pace(mean, mean)
 
 
 def proxies_s(requests: Requests, pace: Pace) -> tuple[np.ndarray, np.ndarray]:

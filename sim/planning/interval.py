@@ -91,11 +91,13 @@ class Level:
 
         Where rare bad runs decide a percentile, a sample without one has a low statistic and a small
         deviation at once; studentising knows that (B. Efron, The Jackknife, the Bootstrap and Other
-        Resampling Plans, 1982, 10.10; P. Hall, The Bootstrap and Edgeworth Expansion, 1992).
+        Resampling Plans, 1982, 10.10; P. Hall, The Bootstrap and Edgeworth Expansion, 1992). Who stops as
+        soon as the interval is narrow enough stops when the deviation is too small by chance: it is taken
+        one standard error larger than it looks.
         """
-        n, mean = len(self.pseudo), self.pseudo.mean()
+        n = len(self.pseudo)
         free = n - 1 - self.controls
-        centred = self.pseudo - mean
+        centred = self.pseudo - self.pseudo.mean()
         deviation = float(np.sqrt(centred @ centred / free / n))
         if deviation < 1e-9:
             return 0.0, 0.0
@@ -106,6 +108,7 @@ class Level:
         tail = (1 - confidence) / 2
         low, high = np.quantile(t, [tail, 1 - tail])
         z = normal_quantile(1 - tail)
+        deviation *= 1 + (2 * free) ** -0.5
         return hypot(-float(low) * deviation, z * self.error), hypot(float(high) * deviation, z * self.error)
 
 
@@ -164,7 +167,7 @@ class Triple:
         """Move the middle until the knee of a few replications is there."""
         for _ in range(4):
             load = self.knee(BESIDE)
-            if abs(log(load / self.middle)) < 0.01:
+            if abs(log(load / self.middle)) < 0.02:
                 return
             self.centre(load)
 
@@ -283,9 +286,8 @@ class Triple:
 def estimate(triple: Triple, precision: float, confidence: float, most: int, seed: int) -> Sampling:
     """Replicate the knee of *triple* until its interval is +-*precision* of it, twenty times at least.
 
-    To stop as soon as an interval looks narrow enough is to stop when it is too narrow by chance. So it must
-    be narrow enough even if the deviation of the replications were one standard error larger, and each look
-    asks for as many replications as its width says, so that there are few looks. *most* bounds them.
+    Each look at the interval asks for as many replications as its width says, half as many again at most.
+    *most* bounds them.
     """
     replications = min(LEAST_REPLICATIONS, most)
     moves = 0
@@ -295,10 +297,9 @@ def estimate(triple: Triple, precision: float, confidence: float, most: int, see
             moves += 1
             triple.move(found.load)
             continue
-        cautious = found.half_width * (1 + (2 * (replications - 1)) ** -0.5)
-        if cautious <= precision or replications >= most:
+        if found.reached or replications >= most:
             return found
-        wanted = replications * (cautious / precision) ** 2
+        wanted = replications * (found.half_width / precision) ** 2
         replications = min(most, max(replications + 2, ceil(min(wanted, 1.5 * replications))))
 
 
