@@ -9,6 +9,14 @@ from pathlib import Path
 from sim.faults import InputFault
 
 
+def make_folder(directory: Path) -> None:
+    """Make *directory*, and see that a file can be written there, before work is done for it.
+
+    Raises `InputFault` where it cannot.
+    """
+    write_whole(directory / ".writable", "").unlink()
+
+
 def write_whole(path: Path, content: str | bytes) -> Path:
     """Write *content* beside *path*, then rename it there: a reader never sees half a file.
 

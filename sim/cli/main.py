@@ -10,6 +10,7 @@ import click
 
 from sim.cli.output import note, note_written, progress_bar, say, say_json
 from sim.faults import InputFault
+from sim.files import make_folder
 from sim.version import __version__
 
 if TYPE_CHECKING:
@@ -54,17 +55,19 @@ def run(
     from sim.results import Result
     from sim.simulation import simulate
 
+    if out is not None:
+        make_folder(out)
     with progress_bar("requests") as progress:
         result = Result(simulate(chosen, max_leap, progress=progress))
     summary = result.summary()
-    if out is not None:
-        note_written(result.write(out))
     if as_json:
         say_json(summary)
     else:
         from sim.report.text import run_text
 
         say(run_text(summary))
+    if out is not None:
+        note_written(result.write(out))
 
 
 @app.command()
@@ -77,8 +80,16 @@ def knee(scenario: str, changes: tuple[str, ...], out: Path | None, as_json: boo
     chosen = _load(scenario, changes)
     from sim.planning.knee import find_knee
 
+    if out is not None:
+        make_folder(out)
     with progress_bar("runs") as progress:
         answer = find_knee(chosen, progress=progress)
+    if as_json:
+        say_json(answer.as_dict())
+    else:
+        from sim.report.text import knee_text
+
+        say(knee_text(answer))
     if out is not None:
         from sim.report.knee_report import write_knee
         from sim.report.page import write_page
@@ -86,12 +97,6 @@ def knee(scenario: str, changes: tuple[str, ...], out: Path | None, as_json: boo
 
         ledger = ledger_of(chosen).as_dict()
         note_written([*write_knee(answer, out, ledger), write_page(answer, out, ledger)])
-    if as_json:
-        say_json(answer.as_dict())
-    else:
-        from sim.report.text import knee_text
-
-        say(knee_text(answer))
 
 
 @app.command()

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 def say(text: str) -> None:
     """Print *text* on stdout, in ASCII if stdout cannot show it; quiet once nobody reads any more."""
+    if sys.stdout is None:  # closed by whoever started us
+        return
     try:
         text.encode(sys.stdout.encoding or "ascii")
     except UnicodeEncodeError:

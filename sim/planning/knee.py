@@ -13,7 +13,7 @@ from sim.planning.judge import Judgement, judge
 from sim.planning.limits import Limit, limits_of
 from sim.planning.reasons import evaluated, nearest_miss, warnings_of, why_here, why_nowhere
 from sim.planning.search import Point, Progress, Search, Simulate, Summarised
-from sim.planning.wording import number
+from sim.planning.wording import number, output_rate
 from sim.scenario import Scenario
 
 if TYPE_CHECKING:
@@ -218,7 +218,7 @@ def _capacity(search: Search) -> float | None:
 def _saturated_throughput(search: Search) -> float | None:
     if search.saturated is not None:
         return search.saturated.output_tokens_per_s
-    seen = [point.summary["output_throughput"] for point in search.points if not point.stable]
+    seen = [output_rate(point.summary) for point in search.points if not point.stable]
     return max((x for x in seen if x is not None), default=None)
 
 

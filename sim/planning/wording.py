@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 from math import floor, log10
 
 NAMES = {
@@ -66,3 +67,16 @@ def turned_away(counts: Mapping[str, int]) -> str:
     """Who of a summary's `requests` did not complete: `3 rejected, 20 never schedulable`, or nothing."""
     found = [f"{counts[kind]:,} {kind.replace('_', ' ')}" for kind in NOT_COMPLETED if counts.get(kind)]
     return ", ".join(found)
+
+
+def output_rate(summary: Mapping[str, Any]) -> float | None:
+    """The output tokens per second that a run is quoted with.
+
+    What completed in the window; where the queue grew, or the window has no length, that is only the
+    filling of the batch, and the makespan's rate is nearer to what was served.
+    """
+    windowed = summary["output_throughput"]
+    makespan = summary.get("makespan", {}).get("output_throughput")
+    if makespan is None or (summary["stable"] and windowed is not None):
+        return windowed
+    return makespan if windowed is None else max(windowed, makespan)

@@ -14,7 +14,7 @@ from sim.files import write_whole
 from sim.planning.knee import Knee
 from sim.planning.limits import Limit, limits_of
 from sim.planning.search import Point
-from sim.planning.wording import NAMES, duration, number
+from sim.planning.wording import NAMES, duration, number, output_rate
 from sim.report.assumptions import assumptions
 from sim.report.text import headline
 
@@ -133,7 +133,7 @@ def _throughput_panel(knee: Knee) -> Callable[[Axes], None]:
         if tokens:
             edge = _right_edge(knee)
             axis.plot([0, edge], [0, edge * tokens], color=GREY, linewidth=1, linestyle=":", label="offered")
-        _curve(axis, knee, lambda p: p.summary["output_throughput"], "served", STYLES["p99"])
+        _curve(axis, knee, lambda p: output_rate(p.summary), "served", STYLES["p99"])
         if any(not point.stable for point in knee.points):
             hollow: dict[str, Any] = {"color": INK, "markerfacecolor": "white", "markersize": 5}
             axis.plot([], [], "^", **hollow, label="queue grows (hollow)")

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from sim.planning.wording import duration, number
+from sim.planning.wording import duration, number, output_rate
 from sim.report.page_html import Html, bar, beside, folded, joined, paragraph, section, table, tag
 from sim.report.page_runs import BINS, TTFT_PARTS, LoadRun
 from sim.report.page_story import Story, column, share_of, spaced
@@ -32,7 +32,7 @@ def in_use(runs: Sequence[LoadRun]) -> Html:
     """How much of everything was in use, a column a load."""
     rows = [
         ["served, requests/s", *(number(r.summary["request_throughput"]) for r in runs)],
-        ["output, tokens/s", *(number(r.summary["output_throughput"]) for r in runs)],
+        ["output, tokens/s", *(number(output_rate(r.summary)) for r in runs)],
         ["queue", *(_queue(r.summary) for r in runs)],
         ["sequences in an iteration, mean", *(number(r.summary["batch_size_mean"]) for r in runs)],
         ["KV blocks in use, mean", *(share_of(r.summary["kv_cache"]["usage_mean"]) for r in runs)],

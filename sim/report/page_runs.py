@@ -84,8 +84,8 @@ def loads_of(knee: Knee) -> tuple[Load, ...]:
         knee_load = knee.at.load
         found = [Load("below the knee", "below", BELOW * knee_load), Load("at the knee", "knee", knee_load)]
     if knee.capacity_rate_per_s is not None:
-        at_capacity = next(p for p in knee.points if p.rate_per_s == knee.capacity_rate_per_s)
-        found.append(Load("beyond the capacity", "beyond", BEYOND * at_capacity.load))
+        per_rate = lowest.load / lowest.rate_per_s  # a trace's loads are multiples of its own rate
+        found.append(Load("beyond the capacity", "beyond", BEYOND * knee.capacity_rate_per_s * per_rate))
     elif highest.load > found[-1].load:
         found.append(Load("highest load tried", "beyond", highest.load))
     return tuple(found)

@@ -9,7 +9,7 @@ import numpy as np
 from sim.planning.knee import Knee
 from sim.planning.limits import Limit, limits_of
 from sim.planning.search import Point
-from sim.planning.wording import NAMES, duration, number
+from sim.planning.wording import NAMES, duration, number, output_rate
 from sim.report.page_charts import Chart, Scale, legend, linear_scale, log_scale, panel
 from sim.report.page_html import Html, tag
 from sim.report.page_runs import SLOWER, LoadRun
@@ -45,7 +45,7 @@ def knee_figure(knee: Knee, interval: Interval | None) -> Html:
 
 def _throughput(knee: Knee, interval: Interval | None) -> Html:
     def served(point: Point) -> float | None:
-        return point.summary["output_throughput"]
+        return output_rate(point.summary)
 
     values = [v for p in _drawn(knee) if (v := served(p)) is not None]
     says = "Output throughput over the offered load"

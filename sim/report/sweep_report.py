@@ -7,7 +7,7 @@ from typing import Any
 
 from sim.planning.grid import Point, word_of
 from sim.planning.sweep import Sweep
-from sim.planning.wording import duration, number
+from sim.planning.wording import duration, number, output_rate
 from sim.report.text import table
 
 HEADER = ("requests/s", "tokens/s", "TTFT p99", "TPOT p99", "goodput", "KV max", "$/1M tokens", "queue")
@@ -33,7 +33,7 @@ def _figures(point: Point) -> list[str]:
         return ["-"] * (len(HEADER) - 1) + ["cannot run"]
     return [
         number(summary["request_throughput"], padded=True),
-        number(summary["output_throughput"], padded=True),
+        number(output_rate(summary), padded=True),
         duration(summary["ttft_s"]["p99"], padded=True),
         duration(summary["tpot_s"]["p99"], padded=True),
         _percent(summary["goodput_fraction"]),

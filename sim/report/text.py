@@ -8,7 +8,7 @@ from typing import Any
 from sim.planning.knee import Knee
 from sim.planning.limits import limits_of
 from sim.planning.search import Point
-from sim.planning.wording import NAMES, duration, gibibytes, joined, number, turned_away
+from sim.planning.wording import NAMES, duration, gibibytes, joined, number, output_rate, turned_away
 from sim.report.assumptions import assumptions
 
 LATENCIES = ("ttft_s", "queue_s", "tpot_s", "itl_s", "stall_s", "e2e_s")
@@ -110,7 +110,7 @@ def knee_facts(knee: Knee) -> list[tuple[str, str]]:
     ]
     if knee.at is None:
         return facts
-    served = _per_s(knee.at.summary["output_throughput"], "output tokens")
+    served = _per_s(output_rate(knee.at.summary), "output tokens")
     price = cost_words(knee.at.summary.get("cost"))
     at_knee = [("throughput at the knee", served), ("cost at the knee", price or "unknown")]
     return [("beyond the knee", knee.reason), *interval_facts(knee), *facts, *at_knee]
@@ -124,7 +124,7 @@ def run_text(summary: Mapping[str, Any]) -> str:
     stability = [] if summary["stable"] else [unstable_words(summary)]
     cache = summary.get("kv_cache", {})
     usage = f"{_percent(cache.get('usage_mean'))} mean, {_percent(cache.get('usage_max'))} max"
-    tokens = _per_s(summary["output_throughput"], "output tokens")
+    tokens = _per_s(output_rate(summary), "output tokens")
     facts = [
         ("throughput", f"{_per_s(summary['request_throughput'], 'requests')}, {tokens}"),
         ("goodput", _goodput(summary)),
@@ -193,7 +193,7 @@ def points_table(knee: Knee) -> tuple[list[str], list[list[str]]]:
             [
                 number(point.rate_per_s, padded=True),
                 verdict_of(knee, point),
-                number(point.summary["output_throughput"], padded=True),
+                number(output_rate(point.summary), padded=True),
                 *(duration(limit.value_s(point.summary), padded=True) for limit in limits),
                 _percent(cache.get("usage_mean")),
                 _percent(cache.get("usage_max")),

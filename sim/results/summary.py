@@ -31,7 +31,7 @@ def summarise(run: Run, table: RequestTable, log: StepLog) -> dict[str, Any]:
     start_s, end_s = table.window
     stable, slope = _stability(table)
     counts = _counts(table)
-    rates = _rates(run, table)
+    rates, makespan = _rates(run, table), _makespan(run, table)
     return {
         "kneesim": {
             "version": __version__,
@@ -44,7 +44,7 @@ def summarise(run: Run, table: RequestTable, log: StepLog) -> dict[str, Any]:
         "window": {"start_s": start_s, "end_s": end_s, "requests": int(table.in_window.sum())},
         "requests": counts,
         **rates,
-        "makespan": _makespan(run, table),
+        "makespan": makespan,
         **_goodput(run, table),
         **latencies,
         "stable": stable,
@@ -60,7 +60,7 @@ def summarise(run: Run, table: RequestTable, log: StepLog) -> dict[str, Any]:
         "prefix_cache_hit_rate": None,
         "prefix_cache_reason": "prefix caching is off",
         "binding": _binding(log),
-        "cost": _cost(run, rates),
+        "cost": _cost(run, rates, makespan, stable),
         "by_class": {"default": {"requests": counts, **latencies}},
         "checks": _checks(run, table, log, latencies["itl_s"]["n"]),
         "warnings": _warnings(run, stable),
@@ -141,8 +141,12 @@ def _goodput(run: Run, table: RequestTable) -> dict[str, Any]:
         good &= ~(values > limit_s)  # undefined (one token) is not above the limit
     offered, count = int(table.in_window.sum()), int(good.sum())
     start_s, end_s = table.window
-    rate = count / (end_s - start_s) if end_s > start_s else None
-    return {"request_goodput": rate, "goodput_fraction": count / offered if offered else None}
+    fraction = count / offered if offered else None
+    if fraction is None or end_s <= start_s:
+        return {"request_goodput": None, "goodput_fraction": fraction, "goodput_reason": _NO_WINDOW}
+    # n arrivals, the window's first and last among them, are n - 1 gaps apart.
+    rate = fraction * (offered - 1) / (end_s - start_s)
+    return {"request_goodput": rate, "goodput_fraction": fraction}
 
 
 def _stability(table: RequestTable) -> tuple[bool, float]:
@@ -289,14 +293,24 @@ def _binding(log: StepLog) -> dict[str, Any]:
     return {"resource": resource if shares[resource] > 0.01 else "nothing", "shares": shares}
 
 
-def _cost(run: Run, rates: dict[str, Any]) -> dict[str, Any]:
-    """Price of a million tokens at this load, all GPUs of the replica paid for."""
+def _cost(run: Run, rates: dict[str, Any], makespan: dict[str, Any], stable: bool) -> dict[str, Any]:
+    """Price of a million tokens at this load, all GPUs of the replica paid for.
+
+    By what completed in the window; where the queue grows that is the filling of the batch, and the
+    makespan's rates are taken if they are higher.
+    """
     usd_per_s = run.scenario.cost["gpu_hour_usd"] * run.scenario.engine["tensor_parallel_size"] / 3600.0
     names = {
         "usd_per_1m_output_tokens": "output_throughput",
         "usd_per_1m_total_tokens": "total_token_throughput",
     }
-    return {name: usd_per_s * 1e6 / rates[rate] if rates[rate] else None for name, rate in names.items()}
+    cost: dict[str, Any] = {}
+    for name, rate in names.items():
+        quoted = rates[rate] or 0.0
+        if not (stable and quoted):
+            quoted = max(quoted, makespan[rate] or 0.0)
+        cost[name] = usd_per_s * 1e6 / quoted if quoted else None
+    return cost if all(cost.values()) else {**cost, "reason": "no request completed"}
 
 
 def _checks(run: Run, table: RequestTable, log: StepLog, gaps: int) -> dict[str, Any]:
@@ -337,6 +351,8 @@ def _warnings(run: Run, stable: bool) -> list[str]:
         warnings.append(
             "unstable: the queue grows for as long as the load lasts; percentiles depend on the run's length"
         )
+    if not run.scenario.engine["cuda_graphs"]:
+        warnings.append("without CUDA graphs a step also pays to launch its kernels, which is not modelled")
     estimated = run.profile.estimated_keys()
     if estimated:
         warnings.append(f"estimated, not measured, in {run.profile.name}: {', '.join(estimated)}")

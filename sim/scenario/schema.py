@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from sim.scenario.keys import Group, Key, Placeholder, grouped
 
+MOST_TOKENS = 1_000_000_000
+MOST_REQUESTS = 100_000_000
 DTYPES = ("bf16", "fp16", "fp8", "int8", "int4")
 KV_DTYPES = ("auto", "bf16", "fp16", "fp8", "fp8_e4m3", "fp8_e5m2", "int8")
 METRICS = ("ttft", "server_ttft", "queue", "tpot", "itl", "stall", "e2e")
@@ -241,8 +243,9 @@ def _side_keys(side: str) -> tuple[Key, ...]:
     at, per = f"lengths.{side}", "lengths.kind"
     return (
         Key(f"lengths.{side}_tokens", "tokens", f"Length of every {side}.", minimum=1,
+            maximum=MOST_TOKENS,
             when=(per, ("fixed", "geometric")), otherwise="needed by fixed; geometric takes it or the mean"),
-        Key(f"lengths.{side}_mean", "number", f"Mean {side} tokens.", minimum=1,
+        Key(f"lengths.{side}_mean", "number", f"Mean {side} tokens.", minimum=1, maximum=MOST_TOKENS,
             when=(per, ("lognormal", "geometric"))),
         Key(f"lengths.{side}_cv", "number", f"Coefficient of variation of {side} tokens.", minimum=0,
             when=(per, ("lognormal",)), otherwise="cv"),

@@ -13,6 +13,7 @@ from sim.faults import InputFault, did_you_mean
 from sim.workload.streams import stream
 from sim.workload.trace import Trace, read_trace
 
+_MOST_ARRIVALS = 1e8
 Shape = Callable[[int], np.ndarray]
 """The first n arrivals at unit mean rate; a longer draw begins with the shorter one."""
 
@@ -97,6 +98,11 @@ def recorded_shape(trace: Trace) -> Shape:
 def _until(duration_s: float, rate_per_s: float, shape: Shape) -> np.ndarray:
     """Every arrival of *shape*, at *rate_per_s*, before *duration_s*."""
     expected = duration_s * rate_per_s
+    if expected > _MOST_ARRIVALS:
+        raise InputFault(
+            f"run.duration_s {duration_s:g} at load.rate_per_s {rate_per_s:g} makes {expected:.3g} requests;"
+            f" a run has {_MOST_ARRIVALS:.0e} at most"
+        )
     count = math.ceil(expected + 5 * math.sqrt(expected)) + 16
     while (times_s := on_grid(shape(count) / rate_per_s))[-1] < duration_s:
         count *= 2
