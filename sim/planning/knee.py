@@ -141,7 +141,9 @@ def find_knee(
     precision = float(scenario.run.get("precision", 0.02)) if precision is None else precision
     if not 0.001 <= precision <= 0.5:
         raise InputFault(f"precision must lie between 0.001 and 0.5 (got {precision})")
-    search = Search(scenario, limits_of(scenario.slo), _counted(simulate or _simulated, progress))
+    limits = limits_of(scenario.slo)
+    _enough_requests(limits, scenario.run.get("requests"))
+    search = Search(scenario, limits, _counted(simulate or _simulated, progress))
     physics = simulate is None and isinstance(scenario, Scenario)
     if physics and not search.is_one_path and can_saturate(scenario):
         requests = 2 * saturating_requests(scenario)
@@ -149,6 +151,18 @@ def find_knee(
     search.explore(min(precision, 0.02))
     found = judge(search, precision, physics)
     return _answer(search, found, draw)
+
+
+def _enough_requests(limits: tuple[Limit, ...], requests: int | None) -> None:
+    """Refuse to read a percentile off fewer requests than have one."""
+    faults = [
+        f"slo.{limit.name}: a {limit.statistic} needs run.requests of at least {limit.fewest_requests}"
+        f" (got {requests})"
+        for limit in limits
+        if requests is not None and requests < limit.fewest_requests
+    ]
+    if faults:
+        raise InputFault(faults)
 
 
 def _simulated(scenario: Scenario) -> Summarised:

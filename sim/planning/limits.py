@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import ceil
 from typing import Any
 
 from sim.faults import InputFault
@@ -40,6 +41,13 @@ class Limit:
         if self.statistic in statistics:
             return str(statistics.get("reason") or "undefined in this run")
         return f"a run's summary has no {self.statistic} of {self.metric}_s"
+
+    @property
+    def fewest_requests(self) -> int:
+        """How many requests a run needs for the statistic to be one of theirs: 100 for a p99."""
+        if not self.statistic.startswith("p"):
+            return 1
+        return ceil(1.0 / (1.0 - float(self.statistic[1:]) / 100.0) - 1e-9)
 
     def beyond(self, summary: Mapping[str, Any]) -> float | None:
         """How many of the run's values lie beyond the percentile; None for a mean or a maximum."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 from math import floor, log10
+from typing import Any
 
 NAMES = {
     "ttft": "TTFT",
@@ -69,14 +69,14 @@ def turned_away(counts: Mapping[str, int]) -> str:
     return ", ".join(found)
 
 
-def output_rate(summary: Mapping[str, Any]) -> float | None:
-    """The output tokens per second that a run is quoted with.
+def output_rate(summary: Mapping[str, Any], kind: str = "output_throughput") -> float | None:
+    """The output tokens (or another *kind* of throughput) per second that a run is quoted with.
 
     What completed in the window; where the queue grew, or the window has no length, that is only the
     filling of the batch, and the makespan's rate is nearer to what was served.
     """
-    windowed = summary["output_throughput"]
-    makespan = summary.get("makespan", {}).get("output_throughput")
+    windowed = summary[kind]
+    makespan = summary.get("makespan", {}).get(kind)
     if makespan is None or (summary["stable"] and windowed is not None):
         return windowed
     return makespan if windowed is None else max(windowed, makespan)

@@ -126,7 +126,7 @@ def run_text(summary: Mapping[str, Any]) -> str:
     usage = f"{_percent(cache.get('usage_mean'))} mean, {_percent(cache.get('usage_max'))} max"
     tokens = _per_s(output_rate(summary), "output tokens")
     facts = [
-        ("throughput", f"{_per_s(summary['request_throughput'], 'requests')}, {tokens}"),
+        ("throughput", f"{_per_s(output_rate(summary, 'request_throughput'), 'requests')}, {tokens}"),
         ("goodput", _goodput(summary)),
         ("KV cache in use", usage),
         ("batch size, mean", number(summary.get("batch_size_mean"))),

@@ -128,7 +128,8 @@ SCENARIO_KEYS = (
         above=0),
     Key("run", "mapping", "How long, and with which random numbers.", {}),
     Key("run.requests", "count", "Requests sent. A search for a knee chooses the length of its replications "
-        "itself, up to this, or 40000 if it is less.", 2000, minimum=1, one_of="run length",
+        "itself, up to this, or 40000 if it is less.", 2000, minimum=1, maximum=MOST_REQUESTS,
+        one_of="run length",
         otherwise="2000; with load.mode trace the whole trace"),
     Key("run.duration_s", "seconds", "Requests are sent until then.", above=0, one_of="run length"),
     Key("run.seed", "count", "Seed of every random stream.", 1, minimum=0),
