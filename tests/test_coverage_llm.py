@@ -34,7 +34,7 @@ def knee(seed: int, requests: int, precision: float) -> Sampling:
     asked = sim.load(CHAT).replace({"run.seed": seed, "run.requests": requests})
     run: Simulate = lambda scenario: Result(simulate(scenario))  # noqa: E731
     search = Search(asked, limits_of(asked.slo), run)
-    search.saturated = saturated(asked, run, 2000)
+    search.know_capacity(saturated(asked, run, 2000))
     search.explore(0.02)
     found = sampled(search, precision, controlled=True)
     assert isinstance(found, tuple)

@@ -52,18 +52,20 @@ def test_waits_by_formula_are_textbook_values() -> None:
 
 @pytest.mark.parametrize("exponential", [False, True], ids=["M/D/1", "M/M/1"])
 def test_the_knee_agrees_with_the_formula(exponential: bool) -> None:
-    """To half a percent the knee is where the waiting-time distribution has it."""
+    """To one percent the knee is where the waiting-time distribution has it."""
     true = knee_by_formula(wait_beyond_m_m_1 if exponential else wait_beyond_m_d_1)
-    knee = find_knee(scenario(), simulate=single_server(exponential), precision=0.005)
+    asked = scenario(most_replications=1000)
+    knee = find_knee(asked, simulate=single_server(exponential), precision=0.01)
     low, high = knee.interval.sampling
     assert knee.rate_per_s == pytest.approx(true, rel=0.01)
-    assert (high - low) / 2 <= 0.005 * knee.rate_per_s
+    assert (high - low) / 2 <= 0.01 * knee.rate_per_s
+    assert low <= true <= high
     assert knee.interval.replications >= 10
 
 
 def test_the_interval_holds_the_knee_as_often_as_it_says() -> None:
-    """95 % intervals on M/D/1, stopping rule included: of 100 searches 88 to 100 hold it (4 sigma)."""
-    assert 0.88 <= covered(100, False, 0.02) <= 1.0
+    """95 % intervals on M/D/1, stopping rule included: of 40 searches at least 33 hold it (3.5 sigma)."""
+    assert covered(40, False, 0.03) >= 33 / 40
 
 
 @pytest.mark.slow

@@ -167,9 +167,7 @@ def _queue_first(search: Search, runs: Replications, physics: bool) -> Judgement
         return Judgement(good, bad, None, interval_reason=NOTHING_GAVE_WAY)
     knee = good
     if search.saturated is not None:  # known better than to the nearest load tried
-        load = float(f"{search.saturated.requests_per_s:.5g}")
-        search.judge(load, runs.at(load, 1)[0].summary(), ())
-        knee = search.at(load)
+        knee = search.at(search.saturated.requests_per_s)
     over = float(f"{1.5 * bad.load:.5g}")
     rates = [run.summary()["request_throughput"] for run in runs.at(over, LEAST_REPLICATIONS)]
     half = of_means([log(rate) for rate in rates if rate], confidence)

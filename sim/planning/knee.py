@@ -147,7 +147,7 @@ def find_knee(
     physics = simulate is None and isinstance(scenario, Scenario)
     if physics and not search.is_one_path and can_saturate(scenario):
         requests = 2 * saturating_requests(scenario)
-        search.saturated = saturated(scenario, search.simulate, requests)
+        search.know_capacity(saturated(scenario, search.simulate, requests))
     search.explore(min(precision, 0.02))
     found = judge(search, precision, physics)
     return _answer(search, found, draw)

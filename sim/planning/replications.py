@@ -129,6 +129,7 @@ class Pool:
     beyond: np.ndarray
     totals: np.ndarray
     share: float
+    thinned: bool = False
 
     @property
     def empty(self) -> bool:
@@ -146,13 +147,13 @@ class Pool:
         return np.log(np.maximum(self._percentile(drawn), _LEAST_S))
 
     def _percentile(self, drawn: np.ndarray) -> np.ndarray:
-        """The value with *share* of all beyond it, straight between the values that are kept."""
+        """The largest value with more than *share* at or above it; interpolated if only some are kept."""
         beyond = drawn @ self.beyond
         most = ((drawn @ self.totals) * self.share * (1 + 1e-12))[:, None]
-        at = np.clip((beyond <= most).sum(axis=1), 1, len(self.values) - 1) if len(self.values) > 1 else None
-        if at is None:
-            return np.full(len(drawn), self.values[0])
-        row = np.arange(len(drawn))
+        at = np.minimum((beyond <= most).sum(axis=1), len(self.values) - 1)
+        if not self.thinned:
+            return self.values[at]
+        at, row = np.maximum(at, 1), np.arange(len(drawn))
         before, after = beyond[row, at - 1], beyond[row, at]
         part = (most[:, 0] - before) / np.maximum(after - before, 1e-300)
         return self.values[at - 1] + np.clip(part, 0.0, 1.0) * (self.values[at] - self.values[at - 1])
@@ -174,8 +175,8 @@ def pooled(statistic: str, samples: list[tuple[np.ndarray, np.ndarray | None]]) 
     owner = np.repeat(np.arange(len(samples)), [len(v) for v, _ in samples])
     order = np.argsort(-values, kind="stable")
     order = order[: 1 + int(np.searchsorted(np.cumsum(weights[order]), TAIL * share * totals.sum()))]
-    kept = np.unique(np.linspace(0, max(len(order) - 1, 0), KEPT).astype(np.int64)) if len(order) else order
-    beyond = np.array(
-        [np.cumsum(np.where(owner[order] == r, weights[order], 0.0))[kept] for r in range(len(samples))]
-    )
-    return Pool(statistic, values[order[kept]], beyond, totals, share)
+    ends = np.append(np.flatnonzero(np.diff(values[order])), len(order) - 1)  # the last of equal values
+    thinned = len(ends) > KEPT
+    kept = ends[np.linspace(0, len(ends) - 1, KEPT).astype(np.int64)] if thinned else ends[ends >= 0]
+    beyond = [np.cumsum(np.where(owner[order] == r, weights[order], 0.0))[kept] for r in range(len(samples))]
+    return Pool(statistic, values[order[kept]], np.array(beyond), totals, share, thinned)

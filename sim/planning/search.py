@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from sim.scenario import Scenario
 
 SPREAD = (0.1, 0.25, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.1, 1.25)  # shares of the capacity
-JUST_BELOW, JUST_ABOVE = 0.97, 1.02
+JUST_ABOVE = 1.02
 NEARLY_UNLOADED = 0.01
 MOST_DOUBLINGS = 20
 MOST_HALVINGS = 40
@@ -127,6 +127,12 @@ class Search:
         given = self.scenario.run.get("requests")
         return None if given is None or self.is_one_path else min(int(given), PILOT_REQUESTS)
 
+    def know_capacity(self, found: Saturated | None) -> None:
+        """Take *found*, to five digits as all loads, for the capacity; None: look for it."""
+        if found is not None:
+            load = float(f"{found.requests_per_s:.5g}")
+            self.saturated = Saturated(load, found.output_tokens_per_s)
+
     def explore(self, tolerance: float) -> None:
         """Bracket the capacity to *tolerance* (relative) unless it is known, and try loads around it."""
         if self.saturated is None:
@@ -134,7 +140,7 @@ class Search:
             self._narrow_capacity(tolerance)
             self._spread()
             return
-        for share in (*SPREAD, JUST_BELOW, JUST_ABOVE):
+        for share in (*SPREAD, 1.0, JUST_ABOVE):
             self.at(share * self.saturated.requests_per_s)
         if not self.points[0].passes:
             self.at(NEARLY_UNLOADED * self.saturated.requests_per_s)
