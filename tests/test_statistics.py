@@ -138,7 +138,7 @@ def queue(rho: float, customers: int, seed: int) -> tuple[np.ndarray, np.ndarray
 
 def trend(rho: float, customers: int, seed: int) -> tuple[float, bool]:
     arrival_s, leave_s = queue(rho, customers, seed)
-    return growth(arrival_s, leave_s, float(arrival_s[customers // 10]), float(arrival_s[-1]))
+    return growth(arrival_s, leave_s, (float(arrival_s[customers // 10]), float(arrival_s[-1])))
 
 
 @pytest.mark.parametrize("rho", [0.5, 0.7, 0.9])
@@ -161,18 +161,18 @@ def test_growth_is_the_slope_of_the_number_inside() -> None:
     """One arrival a second and nobody leaves: 1 a second, whether the others leave late or never."""
     arrival_s = np.arange(1000.0)
     for leave_s in (np.full(1000, np.inf), np.full(1000, 5000.0)):
-        slope, grows = growth(arrival_s, leave_s, 100.0, 999.0)
+        slope, grows = growth(arrival_s, leave_s, (100.0, 999.0))
         assert slope == pytest.approx(1.0, rel=1e-3)
         assert grows
 
 
 def test_a_queue_that_empties_does_not_grow() -> None:
     """All there at once, one leaves a second: -1 a second, and no growth."""
-    slope, grows = growth(np.zeros(1000), np.arange(1000.0), 0.0, 999.0)
+    slope, grows = growth(np.zeros(1000), np.arange(1000.0), (0.0, 999.0))
     assert slope == pytest.approx(-1.0, rel=1e-3)
     assert not grows
 
 
 def test_an_instant_has_no_growth() -> None:
     """A burst has a window of no length."""
-    assert growth(np.zeros(5), np.arange(5.0), 0.0, 0.0) == (0.0, False)
+    assert growth(np.zeros(5), np.arange(5.0), (0.0, 0.0)) == (0.0, False)

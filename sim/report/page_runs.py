@@ -16,7 +16,7 @@ from sim.results.steps import StepLog
 from sim.scenario import Scenario
 from sim.simulation import Run, simulate
 
-BELOW, BEYOND = 0.7, 1.15  # of the knee, of the capacity
+BELOW, BEYOND = 0.7, 1.25  # of the knee, of the capacity
 MOST_REQUESTS = 10_000  # of a run that is looked into
 BINS = 300
 LATENCIES = ("ttft", "tpot", "itl", "e2e")
