@@ -118,15 +118,13 @@ def test_answers_end_where_the_context_does() -> None:
     """8192 tokens of context: a prompt of 8000 answers with 192 at most, and the run says so."""
     run = result(at((0.0, 8000, 500), (0.0, 8000, 192), (0.0, 10, 5)), run={"requests": 3, "warmup": 0})
     assert run.requests.output_tokens.tolist() == [192, 192, 5]
-    assert any(
-        line.startswith("1 requests: output cut at max model len") for line in run.summary()["warnings"]
-    )
+    assert any(line.startswith("1 answers end at max_model_len") for line in run.summary()["warnings"])
 
 
 def test_refused_requests_are_not_counted_as_cut() -> None:
     """What never runs has no answer to end early."""
     run = result(at((0.0, 9000, 500), (0.0, 10, 5)), run={"requests": 2, "warmup": 0})
-    assert not any("cut" in line for line in run.summary()["warnings"])
+    assert not any("max_model_len" in line for line in run.summary()["warnings"])
 
 
 # -- pool, utilisation -------------------------------------------------------------------------------

@@ -79,7 +79,10 @@ def test_an_unknown_key_is_told_with_the_nearest(catalogue: Catalogue, line: str
             "engine: {long_prefill_token_threshold: 5000}",
             "engine.long_prefill_token_threshold must be <= max_model_len 4096 (got 5000)",
         ),
-        ("run: {requests: 1_000}", "run.requests must be a whole number >= 1 and <= 1e+08 (got 1_000); underscores"),
+        (
+            "run: {requests: 1_000}",
+            "run.requests must be a whole number >= 1 and <= 1e+08 (got 1_000); underscores",
+        ),
         (
             "run: {duration_s: 1:30:00}",
             "run.duration_s must be a time in seconds > 0, such as 250ms (got 1:30:00)",

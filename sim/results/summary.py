@@ -21,6 +21,15 @@ from sim.version import __version__
 _NOBODY = "no request that arrived in the window completed"
 _ONE_TOKEN = "not defined: every measured answer has one token"
 _NO_WINDOW = "the window has no length (a burst, or all warm-up): judge this run by makespan"
+_NOTES = {
+    "zero_output_dropped": "{} rows of the trace without an answer were left out",
+    "trace_rows_sorted": "{} rows of the trace were not in order of time, and were sorted",
+    "trace_repeated": "the trace was sent {} times over, one after the other",
+    "trace_rows_resampled": "{} requests have the lengths of rows drawn again from the trace",
+    "requests_beyond_trace": "{} requests of run.requests were not sent: the trace has no more rows",
+    "output_capped": "{} answers end at admission.max_output_tokens",
+    "output_cut_at_max_model_len": "{} answers end at max_model_len",
+}
 _BETWEEN_TOKENS = ("tpot", "itl", "stall")
 _LATENCIES = ("ttft", "server_ttft", "queue", "tpot", "stall", "e2e")
 
@@ -363,5 +372,5 @@ def _warnings(run: Run, stable: bool) -> list[str]:
             f"{engine['max_num_seqs']}: the KV cache has no room for more reservations of max_model_len "
             f"{engine['max_model_len']}"
         )
-    warnings += [f"{count} requests: {note.replace('_', ' ')}" for note, count in run.requests.notes.items()]
+    warnings += [_NOTES.get(note, "{}: " + note).format(f"{n:,}") for note, n in run.requests.notes.items()]
     return warnings
