@@ -72,11 +72,8 @@ def turned_away(counts: Mapping[str, int]) -> str:
 def output_rate(summary: Mapping[str, Any], kind: str = "output_throughput") -> float | None:
     """The output tokens (or another *kind* of throughput) per second that a run is quoted with.
 
-    What completed in the window; where the queue grew, or the window has no length, that is only the
-    filling of the batch, and the makespan's rate is nearer to what was served.
+    What completed in the window, or the makespan's rate where that is higher: the window of a short or
+    overloaded run is mostly the filling of the batch.
     """
-    windowed = summary[kind]
-    makespan = summary.get("makespan", {}).get(kind)
-    if makespan is None or (summary["stable"] and windowed is not None):
-        return windowed
-    return makespan if windowed is None else max(windowed, makespan)
+    rates = (summary[kind], summary.get("makespan", {}).get(kind))
+    return max((rate for rate in rates if rate is not None), default=None)
