@@ -123,7 +123,7 @@ def test_the_caption_says_what_it_rests_on(knee: Knee) -> None:
         "vllm-v1@0.32",
         "prefix caching off",
         "azure-2023-conv, arrivals poisson",
-        "2,000 requests at each load, seed 1, first 10 % left out",
+        "2,000 requests or more at each load, seed 1, first 10 % left out",
     )
     assert [phrase for phrase in phrases if phrase not in words] == []
 

@@ -94,4 +94,4 @@ def _run(run: Mapping[str, Any], requests: int) -> str:
     size = f"{number(run['duration_s'])} s" if run.get("duration_s") else f"{requests:,} requests"
     warmup = run.get("warmup", 0)
     left_out = f"{number(warmup['seconds'])} s" if isinstance(warmup, Mapping) else f"{100 * warmup:g} %"
-    return f"{size} at each load, seed {run.get('seed')}, first {left_out} left out"
+    return f"{size} or more at each load, seed {run.get('seed')}, first {left_out} left out"
