@@ -42,7 +42,7 @@ def judge(search: Search, precision: float, physics: bool) -> Judgement:
 
     *physics*: the runs are simulations of the scenario's hardware, which may be varied.
     """
-    if search.is_one_path or not evaluated(search) or search.scenario.run.get("most_replications") == 1:
+    if search.is_one_path or not evaluated(search):
         search.bisect(precision)
         bracket = search.knee()
         found = Judgement(bracket.good, bracket.bad, first_to_give_way(bracket), interval_reason=ONE_PATH)
