@@ -166,7 +166,7 @@ def test_answers_end_at_the_cap(run: Callable[..., Run]) -> None:
     done = run(admitting(max_output_tokens=10), (0, 5, 50), (0, 5, 10), (0, 5, 11))
     assert Result(done).requests["output_tokens"].tolist() == [10, 10, 10]
     assert done.recorder.column("finish_s").tolist() == [10, 10, 10]
-    assert "2 requests: output capped" in Result(done).summary()["warnings"]
+    assert "2 answers end at admission.max_output_tokens" in Result(done).summary()["warnings"]
 
 
 def test_the_table_and_the_counts_say_what_became_of_everybody() -> None:
