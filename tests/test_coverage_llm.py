@@ -49,7 +49,7 @@ def true_knee() -> float:
 
 def covered(repetitions: int, precision: float) -> float:
     held = 0
-    for seed in range(repetitions):
+    for seed in range(10_000, 10_000 + repetitions):  # the method was chosen on smaller ones
         found = knee(seed, 1000, precision)
         held += found.low <= true_knee() <= found.high
     return held / repetitions

@@ -86,14 +86,14 @@ class Level:
     controls: int
     error: float
 
-    def errors(self, confidence: float, seed: int, caution: float) -> tuple[float, float]:
+    def errors(self, confidence: float, seed: int) -> tuple[float, float]:
         """How far the true value may lie above and below *value*: bootstrap-t over replications.
 
         Where rare bad runs decide a percentile, a sample without one has a low statistic and a small
         deviation at once; studentising knows that (B. Efron, The Jackknife, the Bootstrap and Other
         Resampling Plans, 1982, 10.10; P. Hall, The Bootstrap and Edgeworth Expansion, 1992). Who stops as
         soon as the interval is narrow enough stops when the deviation is too small by chance: it is taken
-        *caution* standard errors larger than it looks.
+        one standard error larger than it looks. (At a fixed number, too, few clusters make it too small.)
         """
         n = len(self.pseudo)
         free = n - 1 - self.controls
@@ -108,7 +108,7 @@ class Level:
         tail = (1 - confidence) / 2
         low, high = np.quantile(t, [tail, 1 - tail])
         z = normal_quantile(1 - tail)
-        deviation *= 1 + caution * (2 * free) ** -0.5
+        deviation *= 1 + (2 * free) ** -0.5
         return hypot(-float(low) * deviation, z * self.error), hypot(float(high) * deviation, z * self.error)
 
 
@@ -191,19 +191,17 @@ class Triple:
         level = self._level(limit, replications).value
         return float(self._crossing(limit, level, Draws.once())[0])
 
-    def interval(
-        self, replications: int, confidence: float, seed: int, caution: float
-    ) -> tuple[float, float]:
+    def interval(self, replications: int, confidence: float, seed: int) -> tuple[float, float]:
         """The knee's interval: the lowest of the limits' at either end."""
-        ends = [self._interval_of(limit, replications, confidence, seed, caution) for limit in self.limits]
+        ends = [self._interval_of(limit, replications, confidence, seed) for limit in self.limits]
         return min(low for low, _ in ends), min(high for _, high in ends)
 
     def _interval_of(
-        self, limit: Limit, replications: int, confidence: float, seed: int, caution: float
+        self, limit: Limit, replications: int, confidence: float, seed: int
     ) -> tuple[float, float]:
         """Studentised bootstrap of the level, and the bootstrap's deviation of the slope, in quadrature."""
         level, draws = self._level(limit, replications), Draws.random(seed)
-        above, below = level.errors(confidence, seed, caution)
+        above, below = level.errors(confidence, seed)
         knee = self._knee_of(limit, replications)
         once = Draws.once()
         low, high = (float(self._crossing(limit, level.value + e, once)[0]) for e in (above, -below))
@@ -312,10 +310,7 @@ def _is_far(triple: Triple, found: Sampling, precision: float) -> bool:
 
 def _look(triple: Triple, replications: int, confidence: float, precision: float, seed: int) -> Sampling:
     load = triple.knee(replications)
-    low, high = triple.interval(replications, confidence, seed, 0.0)
-    # Where the interval is far narrower than asked, chance could not have stopped the search here.
-    caution = min(max((high - low) / (precision * load) - 1.0, 0.0), 1.0)
-    low, high = triple.interval(replications, confidence, seed, caution)
+    low, high = triple.interval(replications, confidence, seed)
     return Sampling(
         load,
         low,
