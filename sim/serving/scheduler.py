@@ -1,4 +1,4 @@
-"""vLLM V1's first-come-first-served scheduler, counted instead of walked.
+"""vLLM V1's scheduler, counted instead of walked.
 
 A step of the engine costs O(1) plus the sequences that come, go or are preempted in it: decoding
 sequences are counted (`sim.serving.decoding`), prefills and the queue's head are looked at.
@@ -7,6 +7,7 @@ The engine walks its running list until the token budget ends, so it could end b
 never does: a sequence is admitted only with budget left after everybody ahead has had theirs, nobody
 asks for more than in the step before, and the one exception, a prefill that the budget cut short, is
 the last of the list. So everybody decodes in every step, and the last prefill takes what is left.
+Where blocks run short and counting cannot say who gets which, the list is walked (`sim.serving.walk`).
 """
 
 from __future__ import annotations
@@ -15,8 +16,11 @@ from collections import deque
 from typing import ClassVar
 
 from sim.serving.decoding import Decoding
+from sim.serving.prefix_cache import NO_HIT, Content, Hit, PrefixCache
+from sim.serving.priorities import PriorityQueue
 from sim.serving.reservation import Reservation
-from sim.serving.sequence import DECODE, DONE, PREFILL, WAITING, Sequence
+from sim.serving.sequence import DECODE, DONE, LEAVING, PREFILL, WAITING, Sequence
+from sim.serving.walk import walk
 
 # What kept the head of the queue waiting after a schedule.
 NOTHING, TOKEN_BUDGET, SEQUENCE_LIMIT, KV_BLOCKS, PREEMPTION, RESERVED_TOKENS = range(6)
@@ -24,17 +28,19 @@ HELD_BY = ("nothing", "token_budget", "sequence_limit", "kv_blocks", "preemption
 
 
 class Scheduler(Decoding):
-    """First come, first served; decode first; chunked prefill in one token budget; recompute.
+    """First come, first served or *by_priority*; decode first; chunked prefill in one budget; recompute.
 
     *num_blocks* counts the usable KV blocks (the engine's null block excluded). The engine reserves
-    nothing for answers; with a *reservation* admission does. The order of calls
-    is the engine's: `add` and `abort` at any time, then `schedule`, then `finish`, which applies
-    aborts before outputs.
+    nothing for answers; with a *reservation* admission does. *prefix_caching* keeps the content of blocks
+    that were given back. *watermark_blocks* stay free of new sequences while others run. The order of
+    calls is the engine's: `add` and `abort` at any time, then `schedule`, then `finish`, which applies
+    aborts before outputs. An *asynchronous* engine forms a step before it has the outputs of the one
+    before: whoever ended in that keeps slot and blocks until the next `finish`.
 
     After `schedule`: *chunks* holds (sequence, new tokens, tokens cached before) of each prefill in
     the step, *decoding* and *context_tokens* the decodes in it and the KV tokens that they read,
-    *preempted* the sequences that lost this step and all they had, *held_by* why the queue's head
-    stayed there.
+    *preempted* the sequences that lost this step and all they had, *skipped* those that lost this step
+    alone, *held_by* why the queue's head stayed there.
     """
 
     # A continuous batch pads nothing and leaves no slot idle (see `static`).
@@ -43,9 +49,17 @@ class Scheduler(Decoding):
 
     __slots__ = (
         "_aborting",
+        "_crowded",
         "_irregular",
+        "_leaving",
         "_prefilling",
+        "_tails",
+        "admissions",
+        "asynchronous",
         "blocks_in_use",
+        "by_priority",
+        "cache",
+        "cached_tokens",
         "chunks",
         "context_tokens",
         "decoding",
@@ -63,7 +77,10 @@ class Scheduler(Decoding):
         "reservation",
         "reserve_full_isl",
         "running",
+        "self_preemption_ends_step",
+        "skipped",
         "waiting",
+        "watermark_blocks",
     )
 
     def __init__(
@@ -75,6 +92,12 @@ class Scheduler(Decoding):
         long_prefill_token_threshold: int = 0,
         reserve_full_isl: bool = True,
         reservation: Reservation | None = None,
+        *,
+        by_priority: bool = False,
+        prefix_caching: bool = False,
+        asynchronous: bool = False,
+        watermark_blocks: int = 0,
+        self_preemption_ends_step: bool = True,
     ) -> None:
         super().__init__(block_size)
         self.num_blocks = num_blocks
@@ -83,33 +106,47 @@ class Scheduler(Decoding):
         self.long_prefill_token_threshold = long_prefill_token_threshold
         self.reserve_full_isl = reserve_full_isl
         self.reservation = reservation
+        self.by_priority = by_priority
+        self.asynchronous = asynchronous
+        self.watermark_blocks = watermark_blocks
+        self.self_preemption_ends_step = self_preemption_ends_step
+        self.cache = PrefixCache(num_blocks, block_size) if prefix_caching else None
 
         self.iteration = 0
+        self.admissions = 0
         self.free_blocks = num_blocks
         self.blocks_in_use = 0  # in the last iteration that ended, before anybody left
-        self.waiting: deque[Sequence] = deque()  # aborted ones stay until they reach the head
+        # Aborted sequences stay in the queue until they reach its head.
+        self.waiting: deque[Sequence] | PriorityQueue = PriorityQueue() if by_priority else deque()
         self.num_waiting = 0
         self.running: dict[Sequence, None] = {}  # in order of admission
-        self.discarded_tokens = 0  # computed, then lost to preemption
+        self.discarded_tokens = 0  # in the KV cache, then lost to preemption
+        self.cached_tokens = 0  # found in the prefix cache by all admissions
         self.preemptions = 0
 
         self.chunks: list[tuple[Sequence, int, int]] = []
         self.decoding = 0
         self.context_tokens = 0
         self.preempted: list[Sequence] = []
+        self.skipped: list[Sequence] = []
         self.held_by = NOTHING
         self._prefilling: dict[Sequence, None] = {}  # running, prompt not yet computed, in order
         self._irregular = False  # a prefill goes on, or somebody was preempted
         self._aborting: list[Sequence] = []
+        self._leaving: list[Sequence] = []
+        self._tails: dict[int, list[Sequence]] = {}  # who runs and answers with a stream others may have
+        self._crowded = 0  # of those streams, how many are answered by several
 
     # -- from outside ------------------------------------------------------------------------------
 
     def add(self, sequence: Sequence) -> bool:
-        """Append *sequence* to the queue; returns whether it might be in the next batch."""
+        """*sequence* enters the queue; returns whether it might be in the next batch."""
+        if self.cache is not None and sequence.content is None:
+            sequence.content = Content(self.block_size)
         self.waiting.append(sequence)
         self.num_waiting = waiting = self.num_waiting + 1
         return (
-            waiting == 1
+            (waiting == 1 or self.waiting[0] is sequence)
             and len(self.running) < self.max_num_seqs
             and self.num_decode < self.max_num_batched_tokens
         )
@@ -147,12 +184,15 @@ class Scheduler(Decoding):
             self.free_blocks -= need
             self.decoding = decodes
             self.context_tokens = decodes * iteration + self.origins
+        if self._crowded:
+            self._fill_tails()
+            max_leap = 1
         if self.num_waiting:
             if not self.preempted:
                 self._admit(budget)
         elif self.held_by:
             self.held_by = NOTHING
-        if self.chunks or self._irregular:
+        if self.chunks or self._irregular or (self._leaving and self.num_waiting):
             return 1 if self.decoding or self.chunks else 0
         return self.repeats(iteration, self.free_blocks, max_leap) if decodes else 0
 
@@ -163,18 +203,21 @@ class Scheduler(Decoding):
         complete have got a token and decode from now on.
         """
         if iterations > 1:  # the first iteration's blocks were taken by `schedule`
+            self._release_leaving()
             self.free_blocks -= self.opened(self.iteration + 2, iterations - 1)
         self.iteration = iteration = self.iteration + iterations
         self.blocks_in_use = self.num_blocks - self.free_blocks
         if self._aborting:
             self._drop_aborted()
+        if self._leaving:
+            self._release_leaving()
         finished = []
         if self.finishing and self.finishing[0][0] <= iteration:
             finished = self.due(iteration)
             for sequence in finished:
                 sequence.generated = sequence.output_tokens
-                sequence.blocks = -(-(sequence.origin + iteration) // self.block_size)
-                self._release(sequence)
+                sequence.computed = sequence.origin + iteration
+                sequence.blocks = -(-sequence.computed // self.block_size)
         for sequence, _, _ in self.chunks:
             length = sequence.prompt_tokens + sequence.generated
             if sequence.computed == length and sequence.state == PREFILL:
@@ -182,8 +225,9 @@ class Scheduler(Decoding):
                 if sequence.generated < sequence.output_tokens:
                     self.start(sequence, length - iteration, iteration)
                 else:
-                    self._release(sequence)
                     finished.append(sequence)
+        if finished:
+            self._end(finished)
         return finished
 
     # -- running sequences -------------------------------------------------------------------------
@@ -195,40 +239,51 @@ class Scheduler(Decoding):
         budget that is left for the queue.
         """
         if self.preempted:
-            self.preempted = []
-        threshold = self._threshold()
+            self.preempted, self.skipped = [], []
+        threshold = self.threshold()
         for sequence in self._prefilling:
-            new = self._chunk(sequence, budget, threshold)
+            new = self.chunk(sequence, budget, threshold)
             if new:
                 self.chunks.append((sequence, new, sequence.computed))
                 budget -= new
                 need += -(-(sequence.computed + new) // self.block_size) - sequence.blocks
-        while need > self.free_blocks:
-            need -= self._preempt_last(iteration)
-        self.free_blocks -= need
+        if need > self.free_blocks and (self.by_priority or (self.cache is not None and self.chunks)):
+            budget = walk(self, iteration)
+        else:
+            while need > self.free_blocks:
+                need -= self._preempt_last(iteration)
+            self.free_blocks -= need
         for sequence, new, _ in self.chunks:
             self._advance(sequence, new)
+        if self.skipped:
+            self._prefilling = {s: None for s in self.running if self._has_prompt(s)}
         self.decoding = self.num_decode
         self.context_tokens = self.num_decode * iteration + self.origins
         self.held_by = PREEMPTION if self.preempted else NOTHING
         self._irregular = bool(self._prefilling or self.preempted)
         return budget
 
-    def _threshold(self) -> int:
+    def threshold(self) -> int:
         """The cap on a prefill's tokens in this step, 0 for none: a lone request is never capped."""
         alone = len(self.running) + self.num_waiting <= 1
         return 0 if alone else self.long_prefill_token_threshold
 
-    def _chunk(self, sequence: Sequence, budget: int, threshold: int) -> int:
+    def chunk(self, sequence: Sequence, budget: int, threshold: int) -> int:
         new = sequence.prompt_tokens + sequence.generated - sequence.computed
         if 0 < threshold < new:
             new = threshold
         return min(new, budget)
 
+    def _has_prompt(self, sequence: Sequence) -> bool:
+        """Whether *sequence* still has something to compute before it can decode."""
+        return sequence.state == PREFILL and sequence.computed < sequence.prompt_tokens + sequence.generated
+
     def _advance(self, sequence: Sequence, new: int) -> None:
         """*sequence* computes *new* more tokens of its prompt in this step."""
         sequence.computed += new
         sequence.blocks = -(-sequence.computed // self.block_size)
+        if self.cache is not None and sequence.content is not None:
+            self.cache.fill(sequence.content, sequence.computed)
         if sequence.computed == sequence.prompt_tokens + sequence.generated:
             self._prefilling.pop(sequence, None)
         else:
@@ -239,38 +294,63 @@ class Scheduler(Decoding):
 
         Returns how many blocks it would have taken in this step.
         """
-        victim, _ = self.running.popitem()
-        size = self.block_size
+        victim = next(reversed(self.running))
         spared = 0
         if victim.state == DECODE:
-            self.stop(victim)
-            victim.computed = victim.origin + iteration - 1
-            victim.blocks = -(-victim.computed // size)
-            victim.generated = victim.computed + 1 - victim.prompt_tokens
-            spared = 1 if victim.computed % size == 0 else 0
-        else:
-            self._prefilling.pop(victim, None)
-            if self.chunks and self.chunks[-1][0] is victim:
-                _, new, _ = self.chunks.pop()
-                spared = -(-(victim.computed + new) // size) - victim.blocks
+            spared = 1 if (victim.origin + iteration - 1) % self.block_size == 0 else 0
+        elif self.chunks and self.chunks[-1][0] is victim:
+            _, new, _ = self.chunks.pop()
+            spared = -(-(victim.computed + new) // self.block_size) - victim.blocks
+        if self.cache is not None:
+            self.cache.settle(0)  # whoever is short of a block has seen the last one go
+        self.preempt(victim, iteration)
+        return spared
+
+    def preempt(self, victim: Sequence, iteration: int, taken: int = 0) -> None:
+        """*victim* loses all it has before *iteration*, and *taken* blocks of that one, and waits again."""
+        del self.running[victim]
+        if victim.state == DECODE:
+            self.pause(victim, iteration)
+        victim.blocks += taken
+        self._prefilling.pop(victim, None)
         if self.reservation is not None:
             self.reservation.give_back(victim)
-        self.free_blocks += victim.blocks
-        self.discarded_tokens += victim.computed
+        self.free_blocks += self._given_back(victim, victim.computed - self.asynchronous)
         self.preemptions += 1
-        victim.blocks = victim.computed = 0
-        victim.state = WAITING
-        self.waiting.appendleft(victim)
-        self.num_waiting += 1
+        if victim.state == LEAVING:  # its last token is on its way
+            self._leaving.remove(victim)
+            victim.state = DONE
+        else:
+            self.discarded_tokens += victim.computed
+            victim.computed = 0
+            victim.state = WAITING
+            self.waiting.appendleft(victim)
+            self.num_waiting += 1
+        victim.blocks = 0
         self.preempted.append(victim)
-        return spared
+
+    def take(self, sequence: Sequence, blocks: int, computed_tokens: int) -> None:
+        """*sequence* takes *blocks* to compute up to *computed_tokens* in this step."""
+        self.free_blocks -= blocks
+        if self.cache is not None and sequence.content is not None:
+            self.cache.settle(self.free_blocks)
+            behind = self.asynchronous and sequence.state == DECODE
+            self.cache.fill(sequence.content, computed_tokens - behind)
+
+    def pause(self, sequence: Sequence, iteration: int) -> None:
+        """*sequence* does not decode in *iteration*: what it has is written down."""
+        self.stop(sequence)
+        sequence.computed = sequence.origin + iteration - 1
+        sequence.blocks = -(-sequence.computed // self.block_size)
+        sequence.generated = sequence.computed + 1 - sequence.prompt_tokens
+        sequence.state = PREFILL
 
     # -- waiting sequences -------------------------------------------------------------------------
 
     def _admit(self, budget: int) -> None:
         """Admit from the head of the queue until something is short; nobody passes the head."""
         waiting, running, size = self.waiting, self.running, self.block_size
-        threshold = self._threshold() if self.long_prefill_token_threshold else 0
+        threshold = self.threshold() if self.long_prefill_token_threshold else 0
         self.held_by = NOTHING
         while self.num_waiting:
             sequence = waiting[0]
@@ -284,11 +364,17 @@ class Scheduler(Decoding):
                 self.held_by = TOKEN_BUDGET
                 return
             length = sequence.prompt_tokens + sequence.generated
-            new = length if length < budget else budget
+            hit = NO_HIT if self.cache is None else self._lookup(sequence, length)
+            new = length - hit.blocks * size
             if 0 < threshold < new:
                 new = threshold
-            need = -(-new // size)
-            if (-(-length // size) if self.reserve_full_isl else need) > self.free_blocks:
+            if new > budget:
+                new = budget
+            cached = hit.blocks * size
+            need = -(-(cached + new) // size) - hit.blocks
+            known = -(-length // size) - hit.blocks if self.reserve_full_isl else need
+            spare = self.free_blocks - hit.free_blocks
+            if known > spare or (self.watermark_blocks and running and known + self.watermark_blocks > spare):
                 self.held_by = KV_BLOCKS
                 return
             if self.reservation is not None:
@@ -301,16 +387,53 @@ class Scheduler(Decoding):
                 self.reservation.take(sequence)
             waiting.popleft()
             self.num_waiting -= 1
-            self.free_blocks -= need
+            self.free_blocks = spare - need
             budget -= new
             running[sequence] = None
             sequence.state = PREFILL
-            sequence.computed = new
-            sequence.blocks = need
-            if new < length:
+            sequence.computed = cached + new
+            sequence.blocks = need + hit.blocks
+            if self.cache is not None:
+                self._cache(sequence, hit)
+            if cached + new < length:
                 self._prefilling[sequence] = None
                 self._irregular = True
-            self.chunks.append((sequence, new, 0))
+            self.chunks.append((sequence, new, cached))
+
+    def _lookup(self, sequence: Sequence, length: int) -> Hit:
+        """What the prefix cache has of *sequence* now."""
+        cache = self.cache
+        assert cache is not None and sequence.content is not None
+        cache.settle(self.free_blocks)
+        if self._tails:
+            for stream, _ in sequence.content.path:
+                self._fill_tail(stream)
+        return cache.lookup(sequence.content, length)
+
+    def _cache(self, sequence: Sequence, hit: Hit) -> None:
+        """*sequence* is admitted with *hit*; what it is about to compute can be hit from now on."""
+        cache, content = self.cache, sequence.content
+        assert cache is not None and content is not None
+        cache.hold(content, hit)
+        cache.fill(content, sequence.computed)
+        self.admissions = sequence.admission = self.admissions + 1
+        self.cached_tokens += hit.blocks * self.block_size
+        if content.tail is not None:
+            together = self._tails.setdefault(content.tail, [])
+            together.append(sequence)
+            self._crowded += len(together) == 2
+
+    def _fill_tails(self) -> None:
+        for stream in self._tails:
+            self._fill_tail(stream)
+
+    def _fill_tail(self, stream: int | None) -> None:
+        """What sequences have answered with *stream* up to this step can be found."""
+        for sequence in self._tails.get(stream, ()):  # type: ignore[arg-type]
+            if sequence.state == DECODE:
+                assert self.cache is not None and sequence.content is not None
+                computed = sequence.origin + self.iteration + 1 - self.asynchronous
+                self.cache.fill(sequence.content, computed)
 
     # -- leaving -----------------------------------------------------------------------------------
 
@@ -322,20 +445,52 @@ class Scheduler(Decoding):
                 sequence.state = DONE
             elif sequence.state != DONE:
                 if sequence.state == DECODE:
-                    self.stop(sequence)
-                    sequence.computed = sequence.origin + self.iteration
-                    # The token of this iteration is lost.
-                    sequence.generated = sequence.computed - sequence.prompt_tokens
-                    sequence.blocks = -(-sequence.computed // self.block_size)
+                    self.pause(sequence, self.iteration + 1)
+                    sequence.generated -= 1  # the token of this iteration is lost
+                elif sequence.state == LEAVING:
+                    self._leaving.remove(sequence)
                 else:
                     self._prefilling.pop(sequence, None)
-                self._release(sequence)
+                self._release(sequence, sequence.computed - self.asynchronous)
         self._aborting = []
 
-    def _release(self, sequence: Sequence) -> None:
+    def _end(self, finished: list[Sequence]) -> None:
+        """These have their last token; they leave in the order in which they run."""
+        if self.cache is not None and len(finished) > 1:
+            finished.sort(key=lambda sequence: sequence.admission)
+        if self.asynchronous:
+            self._leaving = finished
+            for sequence in finished:
+                sequence.state = LEAVING
+        else:
+            for sequence in finished:
+                self._release(sequence, sequence.computed)
+
+    def _release_leaving(self) -> None:
+        for sequence in self._leaving:
+            self._release(sequence, sequence.computed)
+        self._leaving = []
+
+    def _release(self, sequence: Sequence, known_tokens: int) -> None:
+        """*sequence* is done; *known_tokens* of it can be found in the prefix cache from now on."""
         del self.running[sequence]
         if self.reservation is not None:
             self.reservation.give_back(sequence)
-        self.free_blocks += sequence.blocks
+        self.free_blocks += self._given_back(sequence, known_tokens)
         sequence.blocks = 0
         sequence.state = DONE
+
+    def _given_back(self, sequence: Sequence, known_tokens: int) -> int:
+        """How many blocks are free for that *sequence* gives its own back."""
+        cache, content = self.cache, sequence.content
+        if cache is None or content is None:
+            return sequence.blocks
+        if content.tail is not None:
+            together = self._tails[content.tail]
+            together.remove(sequence)
+            self._crowded -= len(together) == 1
+            if not together:
+                del self._tails[content.tail]
+        cache.settle(self.free_blocks)
+        cache.fill(content, known_tokens)
+        return cache.give_back(content, sequence.blocks)

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-WAITING, PREFILL, DECODE, DONE = range(4)
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from sim.serving.prefix_cache import Content
+
+# LEAVING has its last token and keeps slot and blocks for one step more (asynchronous scheduling).
+WAITING, PREFILL, DECODE, DONE, LEAVING = range(5)
 
 
 class Sequence:
@@ -14,8 +20,10 @@ class Sequence:
     """
 
     __slots__ = (
+        "admission",
         "blocks",
         "computed",
+        "content",
         "finish_iteration",
         "first_row",
         "gap_since_s",
@@ -23,15 +31,19 @@ class Sequence:
         "index",
         "origin",
         "output_tokens",
+        "priority",
         "prompt_tokens",
         "reserved_tokens",
         "state",
     )
 
     def __init__(self, index: int, prompt_tokens: int, output_tokens: int) -> None:
-        self.index = index  # its row in the records
+        self.index = index  # its row in the records, in order of arrival
         self.prompt_tokens = prompt_tokens
         self.output_tokens = output_tokens  # at which it stops
+        self.priority = 0  # smaller is more urgent
+        self.content: Content | None = None  # what its tokens are, where that matters
+        self.admission = 0  # rises along the running sequences
         self.generated = 0
         self.computed = 0  # tokens whose KV is in the cache (while it prefills)
         self.blocks = 0  # KV blocks held (while it prefills)
@@ -43,5 +55,5 @@ class Sequence:
         self.gap_since_s = -1.0  # time of its last token while it is held up; negative: it is not
 
     def __repr__(self) -> str:
-        state = ("waiting", "prefill", "decode", "done")[self.state]
+        state = ("waiting", "prefill", "decode", "done", "leaving")[self.state]
         return f"<Sequence {self.index} {state} {self.prompt_tokens}+{self.output_tokens}>"
