@@ -27,8 +27,8 @@ class Content:
 
     *shared* lists (stream, end): up to token *end*, exclusive, they are those of that stream, which others
     may have too. What follows, the answer included, is the sequence's own (*tail* -1) or of stream *tail*.
-    *path* is the same in blocks: (stream, end), None for its own. *holdings* are the sequence's *full_blocks* blocks
-    with known content as (piece, end).
+    *path* is the same in blocks: (stream, end), None for its own. *holdings* are the sequence's
+    *full_blocks* blocks with known content as (piece, end).
     """
 
     __slots__ = ("full_blocks", "holdings", "path")
@@ -104,7 +104,8 @@ class PrefixCache:
 
     def lookup(self, content: Content, tokens: int) -> Hit:
         """What is cached of the *tokens* of *content*: not the last, which is computed to be answered."""
-        block, free, parts = 0, 0, []
+        block, free = 0, 0
+        parts: list[tuple[Piece, int, int]] = []
         last = (tokens - 1) // self.block_size
         for stream, end in content.path:
             pieces = self._streams.get(content if stream is None else stream)

@@ -15,8 +15,9 @@ from __future__ import annotations
 from collections import deque
 from typing import ClassVar
 
+from sim.serving.caching import Caching
 from sim.serving.decoding import Decoding
-from sim.serving.prefix_cache import NO_HIT, Content, Hit, PrefixCache
+from sim.serving.prefix_cache import NO_HIT
 from sim.serving.priorities import PriorityQueue
 from sim.serving.reservation import Reservation
 from sim.serving.sequence import DECODE, DONE, LEAVING, PREFILL, WAITING, Sequence
@@ -47,42 +48,6 @@ class Scheduler(Decoding):
     padded_tokens: ClassVar[int] = 0
     idle_slot_steps: ClassVar[int] = 0
 
-    __slots__ = (
-        "_aborting",
-        "_crowded",
-        "_irregular",
-        "_leaving",
-        "_prefilling",
-        "_tails",
-        "admissions",
-        "asynchronous",
-        "blocks_in_use",
-        "by_priority",
-        "cache",
-        "cached_tokens",
-        "chunks",
-        "context_tokens",
-        "decoding",
-        "discarded_tokens",
-        "free_blocks",
-        "held_by",
-        "iteration",
-        "long_prefill_token_threshold",
-        "max_num_batched_tokens",
-        "max_num_seqs",
-        "num_blocks",
-        "num_waiting",
-        "preempted",
-        "preemptions",
-        "reservation",
-        "reserve_full_isl",
-        "running",
-        "self_preemption_ends_step",
-        "skipped",
-        "waiting",
-        "watermark_blocks",
-    )
-
     def __init__(
         self,
         num_blocks: int,
@@ -110,10 +75,9 @@ class Scheduler(Decoding):
         self.asynchronous = asynchronous
         self.watermark_blocks = watermark_blocks
         self.self_preemption_ends_step = self_preemption_ends_step
-        self.cache = PrefixCache(num_blocks, block_size) if prefix_caching else None
+        self.caching = Caching(num_blocks, block_size, asynchronous) if prefix_caching else None
 
         self.iteration = 0
-        self.admissions = 0
         self.free_blocks = num_blocks
         self.blocks_in_use = 0  # in the last iteration that ended, before anybody left
         # Aborted sequences stay in the queue until they reach its head.
@@ -121,7 +85,6 @@ class Scheduler(Decoding):
         self.num_waiting = 0
         self.running: dict[Sequence, None] = {}  # in order of admission
         self.discarded_tokens = 0  # in the KV cache, then lost to preemption
-        self.cached_tokens = 0  # found in the prefix cache by all admissions
         self.preemptions = 0
 
         self.chunks: list[tuple[Sequence, int, int]] = []
@@ -134,15 +97,13 @@ class Scheduler(Decoding):
         self._irregular = False  # a prefill goes on, or somebody was preempted
         self._aborting: list[Sequence] = []
         self._leaving: list[Sequence] = []
-        self._tails: dict[int, list[Sequence]] = {}  # who runs and answers with a stream others may have
-        self._crowded = 0  # of those streams, how many are answered by several
 
     # -- from outside ------------------------------------------------------------------------------
 
     def add(self, sequence: Sequence) -> bool:
         """*sequence* enters the queue; returns whether it might be in the next batch."""
-        if self.cache is not None and sequence.content is None:
-            sequence.content = Content(self.block_size)
+        if self.caching is not None:
+            self.caching.enter(sequence)
         self.waiting.append(sequence)
         self.num_waiting = waiting = self.num_waiting + 1
         return (
@@ -184,17 +145,26 @@ class Scheduler(Decoding):
             self.free_blocks -= need
             self.decoding = decodes
             self.context_tokens = decodes * iteration + self.origins
-        if self._crowded:
-            self._fill_tails()
+        if self.caching is not None and self.caching.crowded:
+            self.caching.catch_up(iteration)
             max_leap = 1
         if self.num_waiting:
             if not self.preempted:
-                self._admit(budget)
+                self._admit(iteration, budget)
         elif self.held_by:
             self.held_by = NOTHING
-        if self.chunks or self._irregular or (self._leaving and self.num_waiting):
+        if self.chunks or self._irregular:
             return 1 if self.decoding or self.chunks else 0
+        if self.num_waiting and self._may_admit_soon():
+            max_leap = 1
         return self.repeats(iteration, self.free_blocks, max_leap) if decodes else 0
+
+    def _may_admit_soon(self) -> bool:
+        """Whether the head of the queue may be admitted though nobody comes or ends in the next step."""
+        if self._leaving:
+            return True
+        grows = self.caching is not None and self.caching.answers_grow(self.waiting[0])
+        return grows and self.held_by == KV_BLOCKS
 
     def finish(self, iterations: int = 1) -> list[Sequence]:
         """End *iterations* repetitions of the batch: aborts first, then outputs.
@@ -247,7 +217,7 @@ class Scheduler(Decoding):
                 self.chunks.append((sequence, new, sequence.computed))
                 budget -= new
                 need += -(-(sequence.computed + new) // self.block_size) - sequence.blocks
-        if need > self.free_blocks and (self.by_priority or (self.cache is not None and self.chunks)):
+        if need > self.free_blocks and (self.by_priority or (self.caching is not None and self.chunks)):
             budget = walk(self, iteration)
         else:
             while need > self.free_blocks:
@@ -282,8 +252,8 @@ class Scheduler(Decoding):
         """*sequence* computes *new* more tokens of its prompt in this step."""
         sequence.computed += new
         sequence.blocks = -(-sequence.computed // self.block_size)
-        if self.cache is not None and sequence.content is not None:
-            self.cache.fill(sequence.content, sequence.computed)
+        if self.caching is not None:
+            self.caching.compute(sequence, sequence.computed, self.free_blocks)
         if sequence.computed == sequence.prompt_tokens + sequence.generated:
             self._prefilling.pop(sequence, None)
         else:
@@ -301,8 +271,8 @@ class Scheduler(Decoding):
         elif self.chunks and self.chunks[-1][0] is victim:
             _, new, _ = self.chunks.pop()
             spared = -(-(victim.computed + new) // self.block_size) - victim.blocks
-        if self.cache is not None:
-            self.cache.settle(0)  # whoever is short of a block has seen the last one go
+        if self.caching is not None:
+            self.caching.blocks.settle(0)  # whoever is short of a block has seen the last one go
         self.preempt(victim, iteration)
         return spared
 
@@ -315,7 +285,7 @@ class Scheduler(Decoding):
         self._prefilling.pop(victim, None)
         if self.reservation is not None:
             self.reservation.give_back(victim)
-        self.free_blocks += self._given_back(victim, victim.computed - self.asynchronous)
+        self.free_blocks += self._freed(victim, in_flight=True)
         self.preemptions += 1
         if victim.state == LEAVING:  # its last token is on its way
             self._leaving.remove(victim)
@@ -332,10 +302,8 @@ class Scheduler(Decoding):
     def take(self, sequence: Sequence, blocks: int, computed_tokens: int) -> None:
         """*sequence* takes *blocks* to compute up to *computed_tokens* in this step."""
         self.free_blocks -= blocks
-        if self.cache is not None and sequence.content is not None:
-            self.cache.settle(self.free_blocks)
-            behind = self.asynchronous and sequence.state == DECODE
-            self.cache.fill(sequence.content, computed_tokens - behind)
+        if self.caching is not None:
+            self.caching.compute(sequence, computed_tokens, self.free_blocks)
 
     def pause(self, sequence: Sequence, iteration: int) -> None:
         """*sequence* does not decode in *iteration*: what it has is written down."""
@@ -347,7 +315,7 @@ class Scheduler(Decoding):
 
     # -- waiting sequences -------------------------------------------------------------------------
 
-    def _admit(self, budget: int) -> None:
+    def _admit(self, iteration: int, budget: int) -> None:
         """Admit from the head of the queue until something is short; nobody passes the head."""
         waiting, running, size = self.waiting, self.running, self.block_size
         threshold = self.threshold() if self.long_prefill_token_threshold else 0
@@ -364,7 +332,9 @@ class Scheduler(Decoding):
                 self.held_by = TOKEN_BUDGET
                 return
             length = sequence.prompt_tokens + sequence.generated
-            hit = NO_HIT if self.cache is None else self._lookup(sequence, length)
+            hit = NO_HIT
+            if self.caching is not None:
+                hit = self.caching.find(sequence, iteration, self.free_blocks)
             new = length - hit.blocks * size
             if 0 < threshold < new:
                 new = threshold
@@ -393,47 +363,12 @@ class Scheduler(Decoding):
             sequence.state = PREFILL
             sequence.computed = cached + new
             sequence.blocks = need + hit.blocks
-            if self.cache is not None:
-                self._cache(sequence, hit)
+            if self.caching is not None:
+                self.caching.admit(sequence, hit)
             if cached + new < length:
                 self._prefilling[sequence] = None
                 self._irregular = True
             self.chunks.append((sequence, new, cached))
-
-    def _lookup(self, sequence: Sequence, length: int) -> Hit:
-        """What the prefix cache has of *sequence* now."""
-        cache = self.cache
-        assert cache is not None and sequence.content is not None
-        cache.settle(self.free_blocks)
-        if self._tails:
-            for stream, _ in sequence.content.path:
-                self._fill_tail(stream)
-        return cache.lookup(sequence.content, length)
-
-    def _cache(self, sequence: Sequence, hit: Hit) -> None:
-        """*sequence* is admitted with *hit*; what it is about to compute can be hit from now on."""
-        cache, content = self.cache, sequence.content
-        assert cache is not None and content is not None
-        cache.hold(content, hit)
-        cache.fill(content, sequence.computed)
-        self.admissions = sequence.admission = self.admissions + 1
-        self.cached_tokens += hit.blocks * self.block_size
-        if content.tail is not None:
-            together = self._tails.setdefault(content.tail, [])
-            together.append(sequence)
-            self._crowded += len(together) == 2
-
-    def _fill_tails(self) -> None:
-        for stream in self._tails:
-            self._fill_tail(stream)
-
-    def _fill_tail(self, stream: int | None) -> None:
-        """What sequences have answered with *stream* up to this step can be found."""
-        for sequence in self._tails.get(stream, ()):  # type: ignore[arg-type]
-            if sequence.state == DECODE:
-                assert self.cache is not None and sequence.content is not None
-                computed = sequence.origin + self.iteration + 1 - self.asynchronous
-                self.cache.fill(sequence.content, computed)
 
     # -- leaving -----------------------------------------------------------------------------------
 
@@ -451,12 +386,12 @@ class Scheduler(Decoding):
                     self._leaving.remove(sequence)
                 else:
                     self._prefilling.pop(sequence, None)
-                self._release(sequence, sequence.computed - self.asynchronous)
+                self._release(sequence, in_flight=True)
         self._aborting = []
 
     def _end(self, finished: list[Sequence]) -> None:
         """These have their last token; they leave in the order in which they run."""
-        if self.cache is not None and len(finished) > 1:
+        if self.caching is not None and len(finished) > 1:
             finished.sort(key=lambda sequence: sequence.admission)
         if self.asynchronous:
             self._leaving = finished
@@ -464,33 +399,24 @@ class Scheduler(Decoding):
                 sequence.state = LEAVING
         else:
             for sequence in finished:
-                self._release(sequence, sequence.computed)
+                self._release(sequence)
 
     def _release_leaving(self) -> None:
         for sequence in self._leaving:
-            self._release(sequence, sequence.computed)
+            self._release(sequence)
         self._leaving = []
 
-    def _release(self, sequence: Sequence, known_tokens: int) -> None:
-        """*sequence* is done; *known_tokens* of it can be found in the prefix cache from now on."""
+    def _release(self, sequence: Sequence, in_flight: bool = False) -> None:
+        """*sequence* is done; where its last step's token is *in_flight*, it is lost."""
         del self.running[sequence]
         if self.reservation is not None:
             self.reservation.give_back(sequence)
-        self.free_blocks += self._given_back(sequence, known_tokens)
+        self.free_blocks += self._freed(sequence, in_flight)
         sequence.blocks = 0
         sequence.state = DONE
 
-    def _given_back(self, sequence: Sequence, known_tokens: int) -> int:
+    def _freed(self, sequence: Sequence, in_flight: bool) -> int:
         """How many blocks are free for that *sequence* gives its own back."""
-        cache, content = self.cache, sequence.content
-        if cache is None or content is None:
+        if self.caching is None:
             return sequence.blocks
-        if content.tail is not None:
-            together = self._tails[content.tail]
-            together.remove(sequence)
-            self._crowded -= len(together) == 1
-            if not together:
-                del self._tails[content.tail]
-        cache.settle(self.free_blocks)
-        cache.fill(content, known_tokens)
-        return cache.give_back(content, sequence.blocks)
+        return self.caching.give_back(sequence, self.free_blocks, in_flight)

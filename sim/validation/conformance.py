@@ -147,7 +147,7 @@ def drive(case: dict[str, Any], steps: int) -> Iterator[dict[str, Any]]:
     names = {sequence.index: name for name, sequence in sequences.items()}
     ended_before: list[str] = []
     joined: set[str] = set()
-    seen: set[str] = set()  # scheduled before
+    seen: set[int] = set()  # scheduled before
     for step in range(1, steps + 1):
         for request in requests:
             if request["arrival_step"] == step:
@@ -159,10 +159,8 @@ def drive(case: dict[str, Any], steps: int) -> Iterator[dict[str, Any]]:
         for name in case.get("aborts", {}).get(str(step), ()):
             if name in joined:
                 scheduler.abort(sequences[name])
-        cached = {
-            names[s.index]: before for s, _, before in scheduler.chunks if before and names[s.index] not in seen
-        }
-        seen.update(names[s.index] for s, _, _ in scheduler.chunks)
+        first = [(names[s.index], before) for s, _, before in scheduler.chunks if s.index not in seen]
+        seen.update(s.index for s, _, _ in scheduler.chunks)
         ended = sorted(names[s.index] for s in scheduler.finish())
         if scheduler.asynchronous:  # a step's outputs are known after the next schedule
             ended_before, ended = ended, ended_before
@@ -172,7 +170,7 @@ def drive(case: dict[str, Any], steps: int) -> Iterator[dict[str, Any]]:
             "preempted": preempted,
             "finished": ended,
             "free_blocks": scheduler.free_blocks,
-            "cached_tokens": cached,
+            "cached_tokens": {name: before for name, before in first if before},
         }
 
 
