@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from typing import NamedTuple, Union
 
 ENDLESS = 1 << 60
+_NOBODY = -1  # the stream of what nobody will look for
 
 
 class Content:
@@ -100,7 +101,7 @@ class PrefixCache:
         self.cached_blocks = 0  # free, with content
         self.evicted_blocks = 0  # that have lost their content so far
         self._streams: dict[Stream, list[Piece]] = {}  # of each stream, oldest copy first
-        self._list = Piece(-1, 0, 0, 0)  # its newer neighbour is the next to be taken
+        self._list = Piece(_NOBODY, 0, 0, 0)  # its newer neighbour is the next to be taken
 
     def lookup(self, content: Content, tokens: int) -> Hit:
         """What is cached of the *tokens* of *content*: not the last, which is computed to be answered."""
@@ -171,6 +172,16 @@ class PrefixCache:
         content.full_blocks = 0
         return blank + cached
 
+    def leave(self, full_blocks: int, blank_blocks: int) -> None:
+        """Who was alone with its tokens gives back *full_blocks* of them, and *blank_blocks* others."""
+        self.blank_blocks += blank_blocks
+        self.cached_blocks += full_blocks
+        newest = self._list.older
+        if newest.stream != _NOBODY or newest is self._list:
+            newest = Piece(_NOBODY, 0, 0, 0)
+            _link(newest, self._list.older, self._list)
+        newest.end += full_blocks
+
     def settle(self, free_blocks: int) -> None:
         """Blocks were taken until *free_blocks* are left: blank ones first, then the oldest content."""
         taken = self.blank_blocks + self.cached_blocks - free_blocks
@@ -189,7 +200,8 @@ class PrefixCache:
                 return
             taken -= size
             self._unlink(piece)
-            self._forget(piece)
+            if piece.stream != _NOBODY:
+                self._forget(piece)
 
     # -- pieces ------------------------------------------------------------------------------------
 
@@ -219,7 +231,7 @@ class PrefixCache:
     def _free(self, piece: Piece) -> None:
         """*piece* becomes the newest of the list, one with what was behind it where that has just come."""
         newest = self._list.older
-        if newest.stream is piece.stream and newest.first == piece.end and newest is not self._list:
+        if newest.stream == piece.stream and newest.first == piece.end and newest is not self._list:
             pieces = self._streams[piece.stream]
             at = pieces.index(piece) + 1
             if at < len(pieces) and pieces[at] is newest:  # no copy between them in age

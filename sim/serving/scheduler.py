@@ -102,8 +102,6 @@ class Scheduler(Decoding):
 
     def add(self, sequence: Sequence) -> bool:
         """*sequence* enters the queue; returns whether it might be in the next batch."""
-        if self.caching is not None:
-            self.caching.enter(sequence)
         self.waiting.append(sequence)
         self.num_waiting = waiting = self.num_waiting + 1
         return (
@@ -276,16 +274,22 @@ class Scheduler(Decoding):
         self.preempt(victim, iteration)
         return spared
 
-    def preempt(self, victim: Sequence, iteration: int, taken: int = 0) -> None:
-        """*victim* loses all it has before *iteration*, and *taken* blocks of that one, and waits again."""
+    def preempt(self, victim: Sequence, iteration: int, tokens: int = 0, blocks: int = 0) -> None:
+        """*victim* loses all it has before *iteration* and waits again.
+
+        So it does with the *tokens* and *blocks* that it was given in *iteration* itself.
+        """
         del self.running[victim]
         if victim.state == DECODE:
             self.pause(victim, iteration)
-        victim.blocks += taken
+        victim.blocks += blocks
         self._prefilling.pop(victim, None)
         if self.reservation is not None:
             self.reservation.give_back(victim)
-        self.free_blocks += self._freed(victim, in_flight=True)
+        freed = victim.blocks
+        if self.caching is not None:
+            freed = self.caching.preempt(victim, self.free_blocks, tokens)
+        self.free_blocks += freed
         self.preemptions += 1
         if victim.state == LEAVING:  # its last token is on its way
             self._leaving.remove(victim)
@@ -411,12 +415,9 @@ class Scheduler(Decoding):
         del self.running[sequence]
         if self.reservation is not None:
             self.reservation.give_back(sequence)
-        self.free_blocks += self._freed(sequence, in_flight)
+        freed = sequence.blocks
+        if self.caching is not None:
+            freed = self.caching.leave(sequence, self.free_blocks, in_flight)
+        self.free_blocks += freed
         sequence.blocks = 0
         sequence.state = DONE
-
-    def _freed(self, sequence: Sequence, in_flight: bool) -> int:
-        """How many blocks are free for that *sequence* gives its own back."""
-        if self.caching is None:
-            return sequence.blocks
-        return self.caching.give_back(sequence, self.free_blocks, in_flight)

@@ -41,7 +41,7 @@ def walk(scheduler: Scheduler, iteration: int) -> int:
             tokens, blocks = given.pop(victim, (0, 0))
             budget += tokens
             at -= place < at
-            scheduler.preempt(victim, iteration, blocks)
+            scheduler.preempt(victim, iteration, tokens, blocks)
             if victim is sequence:
                 break
         else:

@@ -142,7 +142,7 @@ def drive(case: dict[str, Any], steps: int) -> Iterator[dict[str, Any]]:
     }
     for r in requests:
         sequences[r["id"]].priority = r.get("priority", 0)
-        if config["enable_prefix_caching"]:
+        if config["enable_prefix_caching"] and r.get("prefix_tokens"):
             sequences[r["id"]].content = _content(r, config["block_size"])
     names = {sequence.index: name for name, sequence in sequences.items()}
     ended_before: list[str] = []
@@ -181,8 +181,6 @@ def _content(request: dict[str, Any], block_size: int) -> Content:
     """
     group, prompt = 2 * request.get("prefix_group", 0), request["prompt_tokens"]
     common = min(request.get("prefix_tokens", 0), prompt)
-    if not common:
-        return Content(block_size)
     return Content(block_size, ((group, common),), -1 if common < prompt else 1_000_003 * prompt + group + 1)
 
 
