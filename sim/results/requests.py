@@ -136,7 +136,7 @@ class RequestTable:
             "first_token_s": recorder.column("first_token_s"),
             "prompt_tokens": run.requests.prompt_tokens,
             "output_tokens": self.got_tokens,
-            "cached_tokens": np.zeros(count, dtype=np.int64),
+            "cached_tokens": recorder.column("cached_tokens"),
             "preemptions": recorder.column("preemptions"),
         }
         return {name: own[name] if name in own else getattr(self, name) for name in COLUMNS}

@@ -63,11 +63,10 @@ def summarise(run: Run, table: RequestTable, log: StepLog) -> dict[str, Any]:
         "batch_size_mean": _batch_size_mean(log),
         **_concurrency(table),
         "preemptions": run.scheduler.preemptions,
-        "recomputed_tokens": run.scheduler.discarded_tokens,
+        "recomputed_tokens": run.scheduler.discarded_tokens - _found_again(run),
         "padded_tokens": run.scheduler.padded_tokens,
         "idle_slot_steps": run.scheduler.idle_slot_steps,
-        "prefix_cache_hit_rate": None,
-        "prefix_cache_reason": "prefix caching is off",
+        **_prefix_cache(run, table),
         "binding": _binding(log),
         "cost": _cost(run, rates, makespan, stable),
         "by_class": {"default": {"requests": counts, **latencies}},
@@ -202,8 +201,42 @@ def _kv_cache(run: Run, table: RequestTable, log: StepLog) -> dict[str, Any]:
         "capacity_tokens": usable * size,
         "usage_mean": block_s / totals.busy_s / usable if totals.busy_s else 0.0,
         "usage_max": most_blocks / usable,
-        "wasted_fraction": max(0.0, 1.0 - held_token_s / (held_block_s * size)) if held_block_s else None,
+        **_wasted(run, held_token_s, held_block_s * size),
     }
+
+
+def _wasted(run: Run, held_token_s: float, room_token_s: float) -> dict[str, Any]:
+    """The share of the blocks held by decodes that no token is in."""
+    if run.requests.contents is not None and run.scheduler.caching is not None:
+        return {
+            "wasted_fraction": None,
+            "wasted_reason": "blocks are shared, so tokens are in several contexts",
+        }
+    return {"wasted_fraction": max(0.0, 1.0 - held_token_s / room_token_s) if room_token_s else None}
+
+
+def _prefix_cache(run: Run, table: RequestTable) -> dict[str, Any]:
+    """Tokens found in the prefix cache when requests were first scheduled, of all that they asked for.
+
+    As vLLM's counters have it: what a preempted request finds when it comes back counts in neither.
+    """
+    names = ("prefix_cache_hit_rate", "prefix_cache_hit_tokens", "prefix_cache_evicted_blocks")
+    caching = run.scheduler.caching
+    if caching is None:
+        return {names[0]: None, "prefix_cache_reason": "prefix caching is off"}
+    scheduled = np.isfinite(run.recorder.column("first_scheduled_s"))
+    queried = int(run.requests.prompt_tokens[scheduled].sum())
+    hit = int(run.recorder.column("cached_tokens").sum(dtype=np.int64))
+    values = (hit / queried if queried else None, hit, caching.blocks.evicted_blocks)
+    reason = {} if queried else {"prefix_cache_reason": "no request was scheduled"}
+    return dict(zip(names, values, strict=True)) | reason
+
+
+def _found_again(run: Run) -> int:
+    """Tokens that preempted requests found in the prefix cache when they came back."""
+    if run.scheduler.caching is None:
+        return 0
+    return run.scheduler.caching.cached_tokens - int(run.recorder.column("cached_tokens").sum(dtype=np.int64))
 
 
 def _reserved(run: Run, reservation: Reservation) -> tuple[float, int]:
@@ -329,12 +362,13 @@ def _checks(run: Run, table: RequestTable, log: StepLog, gaps: int) -> dict[str,
     done = table.completed
     kept = int((run.requests.prompt_tokens + run.requests.output_tokens - 1)[done].sum())
     lost = scheduler.discarded_tokens + recorder.abandoned_tokens + scheduler.padded_tokens
+    found = 0 if scheduler.caching is None else scheduler.caching.cached_tokens
     measured = table.measured
     expected_gaps = int((run.requests.output_tokens[measured] - 1).sum())
     return {
         "littles_law_relative_error": _littles_law_error(table),
         "blocks_conserved": scheduler.free_blocks == scheduler.num_blocks and not scheduler.running,
-        "tokens_conserved": scheduled == kept + lost and gaps == expected_gaps,
+        "tokens_conserved": scheduled + found == kept + lost and gaps == expected_gaps,
     }
 
 
@@ -355,7 +389,9 @@ def _littles_law_error(table: RequestTable) -> float | None:
 
 def _warnings(run: Run, stable: bool) -> list[str]:
     """What a reader of the numbers must know."""
-    warnings = ["prefix caching is off: the engine's own default is on, and shared prompts would be cheaper"]
+    warnings = []
+    if run.scheduler.caching is None and run.requests.contents is not None:
+        warnings.append("prefix caching is off: prompts that share their beginnings compute it each")
     if not stable:
         warnings.append(
             "unstable: the queue grows for as long as the load lasts; percentiles depend on the run's length"

@@ -44,8 +44,7 @@ def preset_defaults(name: str, hardware: Values, model: Values, engine: Values) 
 def _vllm_v1(hardware: Values, model: Values, engine: Values) -> dict[str, Any]:
     """vLLM's V1 engine behind its OpenAI-compatible server (EngineArgs and its usage context defaults).
 
-    Prefix caching is on in the engine and off here, since this version does not simulate it. The host's
-    times are a published fit for vLLM on H100; those of the front end are estimates (7 to 12 ms a request
+    The host's times are a published fit for vLLM on H100; those of the front end are estimates (7 to 12 ms a request
     are seen with recent versions).
     """
     budget, sequences = _vllm_limits(hardware)
@@ -58,7 +57,10 @@ def _vllm_v1(hardware: Values, model: Values, engine: Values) -> dict[str, Any]:
         "max_num_batched_tokens": budget,
         "gpu_memory_utilization": 0.92,
         "block_size": 16,
-        "enable_prefix_caching": False,
+        "enable_prefix_caching": True,
+        "scheduling_policy": "fcfs",
+        "async_scheduling": True,
+        "watermark": 0.0,
         "long_prefill_token_threshold": 0,
         "scheduler_reserve_full_isl": True,
         "kv_layout": "paged",
@@ -93,7 +95,8 @@ def _static(hardware: Values, model: Values, engine: Values) -> dict[str, Any]:
     """
     given = {"max_num_seqs": 8, **engine}
     defaults = _vllm_v1(hardware, model, given)
-    return {**defaults, "max_num_seqs": 8, "batch_wait_s": 1.0, "kv_layout": "contiguous"}
+    own = {"max_num_seqs": 8, "batch_wait_s": 1.0, "kv_layout": "contiguous"}
+    return {**defaults, **own, "enable_prefix_caching": False, "async_scheduling": False}
 
 
 _PRESETS: dict[str, Callable[[Values, Values, Values], dict[str, Any]]] = {

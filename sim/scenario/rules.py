@@ -144,10 +144,6 @@ def _version_rules(sections: Mapping[str, Values], report: Report) -> None:
     """What later versions will do."""
     if (replicas := sections["deployment"].get("replicas", 1)) > 1:
         report("deployment.replicas", f"must be 1: more is not in this version (got {replicas})")
-    if sections["engine"].get("enable_prefix_caching"):
-        report(
-            "engine.enable_prefix_caching", "must be false: prefix caching is not in this version (got true)"
-        )
 
 
 def _parallel_rules(engine: Values, model: Values, report: Report) -> None:

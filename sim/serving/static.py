@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from typing import ClassVar
 
 from sim.serving.scheduler import NOTHING, SEQUENCE_LIMIT
 from sim.serving.sequence import DECODE, DONE, PREFILL, WAITING, Sequence
@@ -17,6 +18,8 @@ class StaticScheduler:
     same outcome after `schedule`. A group that is not full starts only when *overdue* is set, which
     whoever has a clock does once the head of the queue has waited long enough.
     """
+
+    caching: ClassVar[None] = None  # prompts are padded, and computed each
 
     def __init__(
         self, num_blocks: int, block_size: int, group_size: int, reserved_blocks: int, batch_wait_s: float

@@ -42,7 +42,8 @@ class Recorder:
     """Columns that the replica fills.
 
     *Requests* (index = row of the workload): status, queued_s (enters the engine's queue),
-    first_scheduled_s, first_token_s, finish_s (last token, or leaving), preemptions; partial_answers.
+    first_scheduled_s, first_token_s, finish_s (last token, or leaving), preemptions, cached_tokens (found
+    in the prefix cache when first scheduled); partial_answers.
     NaN where it did not happen.
 
     *Steps* (`STEP`): one row a composition (iterations that repeat one batch of decodes) or a step
@@ -57,6 +58,7 @@ class Recorder:
 
     __slots__ = (
         "abandoned_tokens",
+        "cached_tokens",
         "finish_s",
         "first_scheduled_s",
         "first_token_s",
@@ -78,6 +80,7 @@ class Recorder:
         self.first_token_s = nan * num_requests
         self.finish_s = nan * num_requests
         self.preemptions = array("I", bytes(4 * num_requests))
+        self.cached_tokens = array("I", bytes(4 * num_requests))
 
         self.num_rows = 0
         self.steps = bytearray()

@@ -143,6 +143,10 @@ def _scheduler(scenario: Scenario, num_blocks: int) -> Scheduler | StaticSchedul
         long_prefill_token_threshold=engine["long_prefill_token_threshold"],
         reserve_full_isl=engine["scheduler_reserve_full_isl"],
         reservation=_reservation(scenario, num_blocks),
+        by_priority=engine["scheduling_policy"] == "priority",
+        prefix_caching=engine["enable_prefix_caching"] and engine["kv_layout"] == "paged",
+        asynchronous=engine["async_scheduling"],
+        watermark_blocks=int(engine["watermark"] * (num_blocks + 1)),
     )
 
 
