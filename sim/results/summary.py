@@ -26,6 +26,8 @@ _NOTES = {
     "trace_rows_sorted": "{} rows of the trace were not in order of time, and were sorted",
     "trace_repeated": "the trace was sent {} times over, one after the other",
     "trace_rows_resampled": "{} requests have the lengths of rows drawn again from the trace",
+    "prompt_tokens_seen_before": "{} prompt tokens begin a prompt as an earlier request has them: the most "
+    "that prefix caching could save",
     "requests_beyond_trace": "{} requests of run.requests were not sent: the trace has no more rows",
     "output_capped": "{} answers end at admission.max_output_tokens",
     "output_cut_at_max_model_len": "{} answers end at max_model_len",

@@ -17,7 +17,8 @@ from sim.scenario.schema import SECTION_KINDS
 from sim.scenario.tree import Faults, KeyPath, Place, Tree, leaves, spell
 from sim.scenario.yaml_core import read_file
 
-TRACE_SUFFIXES = (".csv", ".csv.gz")
+_LINES_SUFFIXES = (".jsonl", ".jsonl.gz")
+TRACE_SUFFIXES = (".csv", ".csv.gz", *_LINES_SUFFIXES)
 _PATH_SUFFIXES = (".yaml", ".yml", ".json", *TRACE_SUFFIXES)
 
 
@@ -152,7 +153,10 @@ def _read_named(
         stem = path.name.removesuffix(".gz").rpartition(".")[0]
         if kind == "workloads" and text.lower().endswith(TRACE_SUFFIXES):
             trace = {"kind": "trace", "path": text}
-            return Tree({"name": stem, "arrivals": trace, "lengths": dict(trace)}, {(): place}), stem
+            value: dict[str, Any] = {"name": stem, "arrivals": trace, "lengths": dict(trace)}
+            if text.lower().endswith(_LINES_SUFFIXES):
+                value["prefixes"] = {"kind": "trace"}
+            return Tree(value, {(): place}), stem
         if kind == "models" and path.suffix == ".json":
             return _read_huggingface(path), stem
         return read_file(path, faults), stem

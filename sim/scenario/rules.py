@@ -32,6 +32,7 @@ def file_rules(kind: str, value: Values, report: Report) -> None:
         _model_rules(value, report)
     if kind == "workloads" and isinstance(value.get("lengths"), dict):
         _length_rules(value["lengths"], report)
+        _sharing_rules(value, report)
 
 
 def _provenance_rules(profile: Values, report: Report) -> None:
@@ -106,6 +107,44 @@ def _table_rules(path: str, part: Values, report: Report) -> None:
         report(f"{path}.tokens", "must never fall")
 
 
+def _sharing_rules(workload: Values, report: Report) -> None:
+    """What prefixes, sessions and answers need of each other, of the lengths and of the arrivals."""
+    prefixes, sessions, answers = (workload.get(key) for key in ("prefixes", "sessions", "answers"))
+    recorded = "trace" in (workload["lengths"].get("kind"), workload.get("arrivals", {}).get("kind"))
+    kind = (prefixes or {}).get("kind")
+    if kind == "trace" and workload["lengths"].get("kind") != "trace":
+        report("prefixes.kind", "trace needs lengths.kind trace: the ids are those of its prompts")
+    if kind == "groups":
+        _head_rules(report.tree.get(("prefixes",)), report)
+    if answers and answers > 1 and recorded:
+        report("answers", f"must be 1 with a trace, which has a line for each request (got {answers})")
+    if answers and answers > 1 and sessions:
+        report("answers", "does not go with sessions, which go on from one answer")
+    if sessions and recorded:
+        report("sessions", "goes with drawn lengths and arrivals only: a trace has its own turns")
+    if sessions:
+        _session_rules(sessions, report)
+
+
+def _head_rules(written: Values, report: Report) -> None:
+    tokens, mean = written.get("tokens"), written.get("tokens_mean")
+    if (tokens is None) == (mean is None):
+        report("prefixes.tokens", "and prefixes.tokens_mean: exactly one must be there")
+    elif mean is None and written.get("tokens_cv") is not None:
+        report("prefixes.tokens_cv", "goes with prefixes.tokens_mean only")
+
+
+def _session_rules(sessions: Values, report: Report) -> None:
+    turns, written = sessions.get("turns", {}), report.tree.get(("sessions",))
+    if turns.get("kind") == "fixed" and turns.get("mean", 1) % 1:
+        report("sessions.turns.mean", f"must be a whole number where kind is fixed (got {turns['mean']:g})")
+    if written.get("gap") is None and written.get("think") is None:
+        report("sessions.gap", "is missing: the time from a turn's arrival to the next one's")
+    if written.get("think") is not None:
+        report("sessions.think", "must be absent: users who wait for their answer are not in this version; "
+               "give sessions.gap")  # fmt: skip
+
+
 def scenario_rules(sections: Mapping[str, Values], report: Report) -> None:
     """The rules between the sections of a scenario; what is at fault is not in *sections*."""
     _load_rules(sections, report)
@@ -130,6 +169,7 @@ def _load_rules(sections: Mapping[str, Values], report: Report) -> None:
     if load.get("mode") == "trace" and arrivals not in (None, "trace"):
         report("load", f"trace needs a workload with the times of a trace (its arrivals.kind is {arrivals}); "
                "give load.rate_per_s, or a trace as the workload")  # fmt: skip
+    _sharing_load_rules(sections["workload"], load, report)
     if load.get("think") is not None and load.get("concurrency") is None:
         report("load.think", "goes with load.concurrency only")
     if load.get("concurrency") is not None and sections["run"].get("duration_s") is not None:
@@ -138,6 +178,13 @@ def _load_rules(sections: Mapping[str, Values], report: Report) -> None:
         report(
             "run.duration_s", "does not go with load.mode burst, which is over at once; write run.requests"
         )
+
+
+def _sharing_load_rules(workload: Values, load: Values, report: Report) -> None:
+    if workload.get("sessions") and load.get("rate_per_s") is None:
+        report("load", "must have rate_per_s: the workload's sessions come at a rate")
+    if (workload.get("answers") or 1) > 1 and load.get("concurrency") is not None:
+        report("load.concurrency", "does not go with workload.answers: users send one request at a time")
 
 
 def _version_rules(sections: Mapping[str, Values], report: Report) -> None:

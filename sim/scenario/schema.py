@@ -7,6 +7,7 @@ made from these rows, so that what is written here is what holds.
 from __future__ import annotations
 
 from sim.scenario.keys import Group, Key, Placeholder, grouped
+from sim.scenario.sharing_keys import SHARING_KEYS
 
 MOST_TOKENS = 1_000_000_000
 MOST_REQUESTS = 100_000_000
@@ -33,7 +34,7 @@ SCENARIO_KEYS = (
     Key("model", "reference", "The model: a name or Hugging Face id of the catalogue, a path to a YAML file "
         "or to a Hugging Face config.json, `{base: NAME, ...}`, or a whole model.", required=True),
     Key("workload", "reference", "The traffic: a name of workloads/, a path to a profile or to a trace "
-        "(.csv, .csv.gz), `{base: NAME, ...}`, or a whole workload.", required=True),
+        "(.csv, .jsonl, also with .gz), `{base: NAME, ...}`, or a whole workload.", required=True),
     Key("engine", "mapping", "The serving engine's settings, by its own flag names.", {}),
     Key("engine.preset", "text", "Scheduling semantics and defaults, by name and version; the patch version "
         "may be left out.", "vllm-v1@0.32"),
@@ -293,6 +294,7 @@ WORKLOAD_KEYS = (
     *_side_keys("output"),
     Key("lengths.cv", "number", "Coefficient of variation of prompts and of outputs.", minimum=0,
         when=("lengths.kind", ("lognormal",))),
+    *SHARING_KEYS,
     Key("patience", "mapping", "How long after its send a client gives up, "
         "wherever its request is then; none does if absent."),
     Key("patience.kind", "choice", "Its distribution.", required=True, choices=("fixed", "exponential")),

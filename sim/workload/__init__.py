@@ -4,18 +4,24 @@
 starts, from named streams of one seed.
 """
 
+from sim.workload.contents import Contents
 from sim.workload.lengths import mean_context_tokens, mean_tokens
-from sim.workload.requests import Requests, draw_think, generate
+from sim.workload.requests import Follows, Requests, draw_think, generate
+from sim.workload.sharing import lru_hit_ratio, reusable_tokens
 from sim.workload.streams import stream
 from sim.workload.trace import Trace, read_trace
 
 __all__ = [
+    "Contents",
+    "Follows",
     "Requests",
     "Trace",
     "draw_think",
     "generate",
+    "lru_hit_ratio",
     "mean_context_tokens",
     "mean_tokens",
     "read_trace",
+    "reusable_tokens",
     "stream",
 ]

@@ -45,11 +45,36 @@ def _open_loop(
     if not 0 < rate_per_s < math.inf:
         raise InputFault(f"load.rate_per_s must be > 0 (got {rate_per_s:g})")
     shape, trace = _shape(workload, int(run.get("seed", 1)))
+    shape = _in_groups(shape, int(workload.get("answers") or 1))
     if (duration_s := run.get("duration_s")) is None:
         times_s = on_grid(shape(_count(run, "give run.requests or run.duration_s")) / rate_per_s)
     else:
         times_s = _until(duration_s, rate_per_s, shape)
     return times_s, _trace_notes(trace, len(times_s)) if trace else {}
+
+
+def _in_groups(shape: Shape, size: int) -> Shape:
+    """*size* requests at each time of *shape*, at the same mean rate of requests."""
+    if size == 1:
+        return shape
+    return lambda count: np.repeat(shape(-(-count // size)) * size, size)[:count]
+
+
+def expected_requests(rate_per_s: float, run: Mapping[str, Any]) -> float:
+    """How many requests *run* has at *rate_per_s*. Raises InputFault where they are too many."""
+    if (duration_s := run.get("duration_s")) is None:
+        return _count(run, "give run.requests or run.duration_s")
+    if (expected := duration_s * rate_per_s) > _MOST_ARRIVALS:
+        raise InputFault(
+            f"run.duration_s {duration_s:g} at load.rate_per_s {rate_per_s:g} makes {expected:.3g} requests;"
+            f" a run has {_MOST_ARRIVALS:.0e} at most"
+        )
+    return expected
+
+
+def open_shape(workload: Mapping[str, Any], seed: int) -> Shape:
+    """The shape that `workload.arrivals.kind` names. Raises InputFault."""
+    return _shape(workload, seed)[0]
 
 
 def _shape(workload: Mapping[str, Any], seed: int) -> tuple[Shape, Trace | None]:
@@ -97,12 +122,7 @@ def recorded_shape(trace: Trace) -> Shape:
 
 def _until(duration_s: float, rate_per_s: float, shape: Shape) -> np.ndarray:
     """Every arrival of *shape*, at *rate_per_s*, before *duration_s*."""
-    expected = duration_s * rate_per_s
-    if expected > _MOST_ARRIVALS:
-        raise InputFault(
-            f"run.duration_s {duration_s:g} at load.rate_per_s {rate_per_s:g} makes {expected:.3g} requests;"
-            f" a run has {_MOST_ARRIVALS:.0e} at most"
-        )
+    expected = expected_requests(rate_per_s, {"duration_s": duration_s})
     count = math.ceil(expected + 5 * math.sqrt(expected)) + 16
     while (times_s := on_grid(shape(count) / rate_per_s))[-1] < duration_s:
         count *= 2

@@ -33,13 +33,16 @@ def draw_lengths(
     """Prompt and output tokens of *count* requests (int64, nearest integer, at least 1), and notes.
 
     Prompt and output are independent, except in a trace: its rows are replayed in order, and once all
-    are used whole rows are drawn again at random (note `trace_rows_resampled`).
+    are used whole rows are drawn again at random (note `trace_rows_resampled`), or, where prompts share
+    blocks with those of other rows, in order again. Several `answers` have one prompt.
     """
     lengths = workload["lengths"]
     if lengths["kind"] == "trace":
-        return _replay(_trace_of(workload), count, seed)
+        return _replay(trace_of(workload), count, seed)
     prompt, output = length_distributions(lengths)
-    prompt_tokens = whole_tokens(prompt.draw(seed, "lengths.prompt", count))
+    answers = int(workload.get("answers") or 1)
+    prompt_tokens = whole_tokens(prompt.draw(seed, "lengths.prompt", -(-count // answers)))
+    prompt_tokens = np.repeat(prompt_tokens, answers)[:count]
     return prompt_tokens, whole_tokens(output.draw(seed, "lengths.output", count)), {}
 
 
@@ -68,11 +71,26 @@ def _moments(workload: Mapping[str, Any]) -> tuple[float, float, float]:
     """Mean prompt, mean output, mean context of a running sequence."""
     lengths = workload["lengths"]
     if lengths["kind"] == "trace":
-        trace = _trace_of(workload)
+        trace = trace_of(workload)
         p, o = trace.prompt_tokens.astype(np.float64), trace.output_tokens.astype(np.float64)
         return float(p.mean()), float(o.mean()), float((o * p + o * o / 2).sum() / o.sum())
     prompt, output = length_distributions(lengths)
-    return prompt.mean, output.mean, prompt.mean + output.mean_square / (2 * output.mean)
+    mean_prompt = prompt.mean + mean_turns_before(workload) * (prompt.mean + output.mean)
+    return mean_prompt, output.mean, mean_prompt + output.mean_square / (2 * output.mean)
+
+
+def turn_counts(workload: Mapping[str, Any]) -> Length:
+    """The number of turns of a session."""
+    turns = workload["sessions"]["turns"]
+    return fixed(turns["mean"]) if turns["kind"] == "fixed" else geometric(turns["mean"])
+
+
+def mean_turns_before(workload: Mapping[str, Any]) -> float:
+    """Mean turns of its session before a request: with n in a session, E[n (n - 1) / 2] / E[n]."""
+    if not workload.get("sessions"):
+        return 0.0
+    turns = turn_counts(workload)
+    return (turns.mean_square - turns.mean) / (2 * turns.mean)
 
 
 def length_distributions(lengths: Mapping[str, Any]) -> tuple[Length, Length]:
@@ -227,7 +245,8 @@ def _need(holds: bool, what: str, requirement: str, got: object) -> None:
         raise ValueError(f"{what} must {requirement} (got {got})")
 
 
-def _trace_of(workload: Mapping[str, Any]) -> Trace:
+def trace_of(workload: Mapping[str, Any]) -> Trace:
+    """The trace whose lengths *workload* has."""
     return read_trace(workload["lengths"]["path"], workload.get("zero_output") or "drop")
 
 
@@ -236,6 +255,9 @@ def _replay(trace: Trace, count: int, seed: int) -> tuple[np.ndarray, np.ndarray
     notes = dict(trace.notes)
     if beyond <= 0:
         return trace.prompt_tokens[:count], trace.output_tokens[:count], notes
+    if trace.chains is not None:
+        rows = np.arange(count) % len(trace)
+        return trace.prompt_tokens[rows], trace.output_tokens[rows], notes
     again = stream(seed, "lengths.rows").integers(0, len(trace), beyond)
     rows = np.concatenate([np.arange(len(trace)), again])
     return trace.prompt_tokens[rows], trace.output_tokens[rows], notes | {"trace_rows_resampled": beyond}

@@ -11,8 +11,25 @@ import numpy as np
 from sim.clock import on_grid
 from sim.faults import InputFault
 from sim.workload.arrivals import arrival_times
+from sim.workload.contents import Contents
 from sim.workload.lengths import draw_lengths
+from sim.workload.prefixes import drawn_contents, recorded_contents
+from sim.workload.sessions import Turns, draw_turns, single_turns
+from sim.workload.sharing import reusable_tokens
 from sim.workload.streams import stream
+
+
+@dataclass(frozen=True, eq=False)
+class Follows:
+    """Which requests wait for the end of others; row i is request i.
+
+    previous: int64, the row (a lower one) that must have ended before, or -1. think_s: float64, from that
+    end to the send, on the clock's grid. The arrival of a request that waits is still to come: until then
+    `Requests.arrival_s` has the time at which it would be sent if answers took none.
+    """
+
+    previous: np.ndarray
+    think_s: np.ndarray
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,6 +39,8 @@ class Requests:
     arrival_s: float64, never falling, multiples of 2^-32 s. prompt_tokens, output_tokens: int64, at
     least 1. patience_s: float64, how long after its send a client leaves, or None when nobody does.
     notes: what happened to the input on the way, by name, with counts (absent when it did not happen).
+    contents: which tokens requests share, or None when none do. follows: who waits for whose answer, or
+    None when nobody does.
     """
 
     arrival_s: np.ndarray
@@ -29,6 +48,8 @@ class Requests:
     output_tokens: np.ndarray
     patience_s: np.ndarray | None = None
     notes: Mapping[str, int] = field(default_factory=dict)
+    contents: Contents | None = None
+    follows: Follows | None = None
 
     def __len__(self) -> int:
         return len(self.arrival_s)
@@ -41,10 +62,41 @@ def generate(workload: Mapping[str, Any], load: Mapping[str, Any], run: Mapping[
     another rate sends the same requests at proportionally other times. Raises InputFault.
     """
     seed = int(run.get("seed", 1))
-    arrival_s, notes = arrival_times(workload, load, run)
-    prompt_tokens, output_tokens, length_notes = draw_lengths(workload, len(arrival_s), seed)
-    patience_s = draw_patience(workload.get("patience"), len(arrival_s), seed)
-    return Requests(arrival_s, prompt_tokens, output_tokens, patience_s, notes | length_notes)
+    notes: dict[str, int] = {}
+    if workload.get("sessions"):
+        turns = draw_turns(workload, load, run)
+    else:
+        arrival_s, notes = arrival_times(workload, load, run)
+        prompt_tokens, output_tokens, length_notes = draw_lengths(workload, len(arrival_s), seed)
+        turns = single_turns(arrival_s, prompt_tokens, output_tokens, int(workload.get("answers") or 1))
+        notes |= length_notes
+    patience_s = draw_patience(workload.get("patience"), len(turns), seed)
+    contents = _contents(workload, turns, seed)
+    if contents is not None:
+        seen = reusable_tokens(contents, turns.prompt_tokens, turns.output_tokens)
+        notes |= {"prompt_tokens_seen_before": int(seen.sum())}
+    return Requests(
+        turns.arrival_s,
+        turns.prompt_tokens,
+        turns.output_tokens,
+        patience_s,
+        notes,
+        contents,
+        _follows(workload, turns),
+    )
+
+
+def _contents(workload: Mapping[str, Any], turns: Turns, seed: int) -> Contents | None:
+    if (workload.get("prefixes") or {}).get("kind") == "trace":
+        return recorded_contents(workload, len(turns))
+    return drawn_contents(workload, turns, seed)
+
+
+def _follows(workload: Mapping[str, Any], turns: Turns) -> Follows | None:
+    """Who waits, where users think after an answer rather than come at a pace of their own."""
+    if turns.previous is None or turns.gap_s is None or not workload["sessions"].get("think"):
+        return None
+    return Follows(turns.previous, np.where(turns.previous < 0, 0.0, turns.gap_s))
 
 
 def draw_patience(patience: Mapping[str, Any] | None, count: int, seed: int) -> np.ndarray | None:

@@ -1,4 +1,4 @@
-"""Recorded traffic: a CSV file of requests, read exactly and faulted by line."""
+"""Recorded traffic: a file of requests (CSV, or JSON lines), read exactly and faulted by line."""
 
 from __future__ import annotations
 
@@ -8,27 +8,32 @@ import io
 import os
 import stat
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
 
 from sim.faults import InputFault, did_you_mean
+from sim.workload.chains import Chains
 from sim.workload.trace_cells import Cells, date_times, looks_numeric, seconds, token_counts
+from sim.workload.trace_columns import (
+    ARRIVAL_SECONDS,
+    OUTPUT,
+    PROMPT,
+    Columns,
+    LineFaults,
+    at_lines,
+    missing,
+    named,
+)
+from sim.workload.trace_lines import is_lines, read_lines
 
-SHOWN_FAULTS = 20
-ARRIVAL_SECONDS = ("arrival_s", "arrived_at", "arrival_time_s")
 ARRIVAL_DATES = ("TIMESTAMP",)
-PROMPT = ("prompt_tokens", "ContextTokens", "num_prefill_tokens", "input_tokens", "input_length")
-OUTPUT = ("output_tokens", "GeneratedTokens", "num_decode_tokens", "output_length")
 KNOWN = ARRIVAL_SECONDS + ARRIVAL_DATES + PROMPT + OUTPUT
 
 Rows = list[list[str]]
-Faults = list[tuple[int, str]]
-"""(line in the file, sentence without the place)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,6 +43,7 @@ class Trace:
     arrival_ns: int64, exact, counted from the first request, never falling; None when the file has no
     times. prompt_tokens, output_tokens: int64, at least 1. columns: the file's header. notes: counts of
     what was changed: `zero_output_dropped`, `trace_rows_sorted` (rows that came after a later one).
+    chains: the ids of the prompts' blocks; None when the file has none.
     """
 
     path: str
@@ -46,6 +52,7 @@ class Trace:
     prompt_tokens: np.ndarray
     output_tokens: np.ndarray
     notes: Mapping[str, int]
+    chains: Chains | None = None
 
     def __len__(self) -> int:
         return len(self.prompt_tokens)
@@ -54,12 +61,13 @@ class Trace:
         """`arrival_ns`; a fault when the file has no column of times."""
         if self.arrival_ns is None:
             names = ARRIVAL_SECONDS + ARRIVAL_DATES
-            raise InputFault(f"{self.path}:1: {_missing('the arrival times', names, self.columns)}")
+            raise InputFault(f"{self.path}:1: {missing('the arrival times', names, self.columns)}")
         return self.arrival_ns
 
 
 def read_trace(path: str | Path, zero_output: str = "drop") -> Trace:
-    """Read a trace from a CSV file in UTF-8 (a byte order mark, CRLF and gzip are fine).
+    """Read a trace from a file in UTF-8 (a byte order mark, CRLF and gzip are fine): .jsonl holds JSON lines
+    (see `trace_lines`), anything else CSV.
 
     Columns, in any order and case, others ignored: the arrival as TIMESTAMP (date and time, to 1 ns) or
     arrival_s (seconds); the prompt as ContextTokens or prompt_tokens; the output as GeneratedTokens or
@@ -71,7 +79,8 @@ def read_trace(path: str | Path, zero_output: str = "drop") -> Trace:
     try:
         state = os.stat(path)
     except FileNotFoundError:
-        near = [other.name for other in Path(path).parent.glob("*.csv*")]
+        like = "*.jsonl*" if is_lines(str(path)) else "*.csv*"
+        near = [other.name for other in Path(path).parent.glob(like)]
         raise InputFault(f"{path} is not there{did_you_mean(Path(path).name, near)}") from None
     except OSError as error:
         raise InputFault(f"{path} cannot be read: {error.strerror}") from None
@@ -91,7 +100,19 @@ def _read(path: str, zero_output: str, modified_ns: int, size_bytes: int) -> Tra
 
 def parse_trace(content: bytes, path: str, zero_output: str = "drop") -> Trace:
     """The trace in a file's *content*; *path* names it in faults. As `read_trace`."""
-    lines, rows = _split(_text(content, path), path)
+    read = read_lines if is_lines(path) else _read_csv
+    columns, faults = read(_text(content, path), path)
+    if zero_output == "error":
+        sentence = "has no output token; zero_output: drop leaves such requests out"
+        lines = np.asarray(columns.lines)[columns.output_tokens == 0]
+        faults += [(line, sentence) for line in lines.tolist()]
+    if faults:
+        raise at_lines(path, faults)
+    return _in_order(path, columns)
+
+
+def _read_csv(text: str, path: str) -> tuple[Columns, LineFaults]:
+    lines, rows = _split(text, path)
     header = tuple(name.strip() for name in rows[0])
     roles = _roles(header, f"{path}:{lines[0]}")
     if len(rows) == 1:
@@ -103,12 +124,7 @@ def parse_trace(content: bytes, path: str, zero_output: str = "drop") -> Trace:
         values[column], in_cells = reader([row[index] for row in rows])
         faults += [(lines[row], f"{column} {sentence}") for row, sentence in in_cells.items()]
     *arrival, prompt, output = values.values()
-    if zero_output == "error":
-        sentence = "has no output token; zero_output: drop leaves such requests out"
-        faults += [(lines[row], sentence) for row in np.flatnonzero(output == 0)]
-    if faults:
-        raise _fault(path, faults)
-    return _in_order(path, header, arrival[0] if arrival else None, prompt, output)
+    return Columns(header, lines, arrival[0] if arrival else None, prompt, output), faults
 
 
 def _text(content: bytes, path: str) -> str:
@@ -153,8 +169,8 @@ def _roles(header: tuple[str, ...], place: str) -> dict[str, Callable[[Cells], t
             )
     if all(map(looks_numeric, header[1:] or header)):
         raise InputFault(f"{place}: the first line must name the columns (got {','.join(header)})")
-    arrivals = _columns(header, ARRIVAL_SECONDS + ARRIVAL_DATES)
-    prompts, outputs = _columns(header, PROMPT), _columns(header, OUTPUT)
+    arrivals = named(header, ARRIVAL_SECONDS + ARRIVAL_DATES)
+    prompts, outputs = named(header, PROMPT), named(header, OUTPUT)
     faults = [
         f"{place}: more than one column for {meaning}: {', '.join(found)}; keep one"
         for meaning, found in (("the arrival", arrivals), ("the prompt", prompts), ("the output", outputs))
@@ -162,32 +178,20 @@ def _roles(header: tuple[str, ...], place: str) -> dict[str, Callable[[Cells], t
     ]
     for meaning, found, names in (("prompt", prompts, PROMPT), ("output", outputs, OUTPUT)):
         if not found:
-            faults.append(f"{place}: {_missing(f'the {meaning} tokens', names, header)}")
+            faults.append(f"{place}: {missing(f'the {meaning} tokens', names, header)}")
     if faults:
         raise InputFault(faults)
-    dates = _columns(header, ARRIVAL_DATES)
+    dates = named(header, ARRIVAL_DATES)
     readers = dict.fromkeys(arrivals, date_times if dates else seconds)
     return readers | {prompts[0]: lambda cells: token_counts(cells, least=1), outputs[0]: token_counts}
 
 
-def _columns(header: Sequence[str], names: Sequence[str]) -> list[str]:
-    wanted = [name.lower() for name in names]
-    return [column for column in header if column.lower() in wanted]
-
-
-def _missing(meaning: str, names: Sequence[str], header: Sequence[str]) -> str:
-    spelt = {name.lower(): name for name in names}
-    near = [(column, get_close_matches(column.lower(), spelt, n=1, cutoff=0.75)) for column in header]
-    meant = "".join(f"; {column}: did you mean {spelt[match[0]]}?" for column, match in near if match)
-    return f"no column for {meaning} ({', '.join(names)}); the columns are {', '.join(header)}{meant}"
-
-
-def _whole_rows(header: tuple[str, ...], lines: list[int], rows: Rows) -> tuple[list[int], Rows, Faults]:
+def _whole_rows(header: tuple[str, ...], lines: list[int], rows: Rows) -> tuple[list[int], Rows, LineFaults]:
     """The rows with a cell for each column, and a fault for each of the others."""
     width, names = len(header), {name.lower() for name in (*KNOWN, header[0]) if name}
     if all(len(row) == width and row[0].lower() not in names for row in rows):
         return lines, rows, []
-    faults: Faults = []
+    faults: LineFaults = []
     kept_lines, kept_rows = [], []
     for line, row in zip(lines, rows, strict=True):
         if row[0].strip().lower() in names:
@@ -201,33 +205,22 @@ def _whole_rows(header: tuple[str, ...], lines: list[int], rows: Rows) -> tuple[
     return kept_lines, kept_rows, faults
 
 
-def _fault(path: str, faults: Faults) -> InputFault:
-    faults = sorted(faults, key=lambda fault: fault[0])
-    sentences = [f"{path}:{line}: {sentence}" for line, sentence in faults[:SHOWN_FAULTS]]
-    if (more := len(faults) - SHOWN_FAULTS) > 0:
-        sentences.append(f"{path}: and {more} more")
-    return InputFault(sentences)
-
-
-def _in_order(
-    path: str,
-    header: tuple[str, ...],
-    arrival_ns: np.ndarray | None,
-    prompt_tokens: np.ndarray,
-    output_tokens: np.ndarray,
-) -> Trace:
+def _in_order(path: str, columns: Columns) -> Trace:
     """The trace without requests of zero output, sorted by arrival, times counted from the first."""
-    kept = np.flatnonzero(output_tokens)
+    kept = np.flatnonzero(columns.output_tokens)
     if len(kept) == 0:
         raise InputFault(f"{path}: every request has zero output tokens; there is nothing to serve")
-    notes = {"zero_output_dropped": len(output_tokens) - len(kept)}
+    notes = {"zero_output_dropped": len(columns.output_tokens) - len(kept)}
+    arrival_ns = columns.arrival_ns
     if arrival_ns is not None:
         times = arrival_ns[kept]
         notes["trace_rows_sorted"] = int(np.count_nonzero(times < np.maximum.accumulate(times)))
         kept = kept[np.argsort(times, kind="stable")]
         arrival_ns = _frozen(arrival_ns[kept] - times.min())
-    tokens = _frozen(prompt_tokens[kept]), _frozen(output_tokens[kept])
-    return Trace(path, header, arrival_ns, *tokens, {name: count for name, count in notes.items() if count})
+    tokens = _frozen(columns.prompt_tokens[kept]), _frozen(columns.output_tokens[kept])
+    notes = {name: count for name, count in notes.items() if count}
+    chains = columns.chains.take(kept) if columns.chains else None
+    return Trace(path, columns.header, arrival_ns, *tokens, notes, chains)
 
 
 def _frozen(column: np.ndarray) -> np.ndarray:

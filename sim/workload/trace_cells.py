@@ -46,6 +46,13 @@ def seconds(cells: Cells) -> tuple[np.ndarray, CellFaults]:
     return _each(cells, _nanoseconds)
 
 
+def milliseconds(cells: Cells) -> tuple[np.ndarray, CellFaults]:
+    """Milliseconds as a decimal number, in nanoseconds; rounded only beyond the sixth decimal."""
+    if all(map(str.isdecimal, cells)) and max(map(len, cells), default=0) <= 12:
+        return np.array(list(map(int, cells)), dtype=np.int64) * 10**6, {}
+    return _each(cells, lambda cell: _nanoseconds(cell, digits=6))
+
+
 def date_times(cells: Cells) -> tuple[np.ndarray, CellFaults]:
     """Dates with a time of day, exact nanoseconds since 1970 (in the file's own time zone).
 
@@ -97,13 +104,15 @@ def _tokens(cell: str, least: int) -> int:
     return int(number)
 
 
-def _nanoseconds(cell: str) -> int:
+def _nanoseconds(cell: str, digits: int = 9) -> int:
+    """Of a number of units of 10^*digits* nanoseconds."""
     number = _number(cell)
     if number < 0:
         raise ValueError(f"must not be negative (got {cell.strip()})")
-    if number > MOST_SECONDS:
-        raise ValueError(f"is too large for seconds (got {cell.strip()}); is it in milliseconds?")
-    return int((number * 10**9).to_integral_value())
+    if number.scaleb(digits - 9) > MOST_SECONDS:
+        unit, finer = ("seconds", "milliseconds") if digits == 9 else ("milliseconds", "microseconds")
+        raise ValueError(f"is too large for {unit} (got {cell.strip()}); is it in {finer}?")
+    return int(number.scaleb(digits).to_integral_value())
 
 
 def _date_time(cell: str, zone: str) -> int:

@@ -1,0 +1,57 @@
+"""The keys of a workload that say which tokens its requests share."""
+
+from __future__ import annotations
+
+from sim.scenario.keys import Key
+
+
+def _pause_keys(name: str, meaning: str) -> tuple[Key, ...]:
+    """The rows of one of the two ways to say when the next turn of a session comes."""
+    at = f"sessions.{name}"
+    return (
+        Key(at, "mapping", meaning, one_of="pause"),
+        Key(f"{at}.kind", "choice", "Its distribution.", required=True,
+            choices=("fixed", "exponential", "lognormal")),
+        Key(f"{at}.mean_s", "seconds", "Its mean.", above=0, required=True),
+        Key(f"{at}.cv", "number", "Its coefficient of variation.", minimum=0, required=True,
+            when=(f"{at}.kind", ("lognormal",))),
+    )  # fmt: skip
+
+
+SHARING_KEYS = (
+    Key("prefixes", "mapping", "Which prompts begin alike, for prefix caching to find; none do if absent. A "
+        "path to a .jsonl trace alone is short for `{kind: trace}`."),
+    Key("prefixes.kind", "choice", "groups: heads drawn by popularity, in place of a prompt's first tokens. "
+        "trace: by the ids of the trace's lengths. none: none do.", required=True,
+        choices=("groups", "trace", "none")),
+    Key("prefixes.groups", "count", "How many heads there are.", minimum=1, maximum=1_000_000, required=True,
+        when=("prefixes.kind", ("groups",))),
+    Key("prefixes.tokens", "tokens", "Length of every head; a shorter prompt is all head.", minimum=1,
+        when=("prefixes.kind", ("groups",)), otherwise="groups take it or tokens_mean"),
+    Key("prefixes.tokens_mean", "number", "Mean length of the heads, which are lognormal.", minimum=1,
+        when=("prefixes.kind", ("groups",))),
+    Key("prefixes.tokens_cv", "number", "Coefficient of variation of the heads' lengths.", minimum=0,
+        when=("prefixes.kind", ("groups",)), otherwise="0; with tokens_mean"),
+    Key("prefixes.zipf", "number", "Exponent of the heads' popularity: head g has a weight of g^-zipf.",
+        minimum=0, when=("prefixes.kind", ("groups",)), otherwise="1"),
+    Key("prefixes.share", "share", "Share of the prompts that have a head.", minimum=0, maximum=1,
+        when=("prefixes.kind", ("groups",)), otherwise="1"),
+    Key("prefixes.block_tokens", "tokens", "Tokens of the block that each of hash_ids stands for.", minimum=1,
+        when=("prefixes.kind", ("trace",)),
+        otherwise="by the file's keys: 512 with timestamp (Mooncake), 16 with chat_id too (Qwen-Bailian)"),
+    Key("prefixes.hash_of", "choice", "What an id stands for: its block and all before it, so that it always "
+        "comes after the same ids, or its block alone.", choices=("prefix", "block"),
+        when=("prefixes.kind", ("trace",)), otherwise="prefix"),
+    Key("sessions", "mapping", "Users who come back: a prompt is all prompts and answers of the session so "
+        "far, and what is new, which `lengths` describes. load.rate_per_s counts turns, arrivals are those "
+        "of sessions."),
+    Key("sessions.turns", "mapping", "Turns of a session.", required=True),
+    Key("sessions.turns.kind", "choice", "Their distribution.", required=True,
+        choices=("fixed", "geometric")),
+    Key("sessions.turns.mean", "number", "Their mean.", minimum=1, maximum=1000, required=True),
+    *_pause_keys("gap", "Time from a turn's arrival to the next one's, as traces record it, whatever became "
+        "of the answer."),
+    *_pause_keys("think", "Time from the end of a turn's answer to the next turn; not in this version."),
+    Key("answers", "count", "Answers wanted to each prompt, which comes so often at once; each is a request "
+        "of its own.", minimum=1, maximum=1000, otherwise="1"),
+)  # fmt: skip
