@@ -65,13 +65,13 @@ SCENARIO_KEYS = (
         minimum=0, otherwise="estimated by the memory ledger"),
     Key("engine.long_prefill_token_threshold", "tokens", "Longest prefill chunk of one request while others "
         "are there; 0 is no limit.", minimum=0, otherwise="preset: 0"),
-    Key("engine.scheduling_policy", "choice", "Who is admitted first, and who is preempted last: who came first, "
-        "or who has the smaller priority.", choices=("fcfs", "priority"), otherwise="preset: fcfs"),
+    Key("engine.scheduling_policy", "choice", "Who is admitted first and preempted last: who came first, or who "
+        "has the smaller priority.", choices=("fcfs", "priority"), otherwise="preset: fcfs"),
     Key("engine.async_scheduling", "flag", "Form a step while the one before it runs: an iteration takes the "
         "longer of GPU and host, not their sum, and what ends or comes is seen one iteration later.",
         otherwise="preset: true; static: false"),
-    Key("engine.watermark", "share", "Share of the KV blocks that a new request leaves free while others run.",
-        minimum=0, below=1, otherwise="preset: 0"),
+    Key("engine.watermark", "share", "Share of the KV blocks that a new request leaves free while others "
+        "run.", minimum=0, below=1, otherwise="preset: 0"),
     Key("engine.scheduler_reserve_full_isl", "flag", "Admit a request only if its whole prompt fits in the "
         "free blocks.", otherwise="preset: true"),
     Key("engine.cuda_graphs", "flag", "Replay captured graphs, which pads batches to the captured sizes.",
