@@ -65,8 +65,8 @@ SCENARIO_KEYS = (
         minimum=0, otherwise="estimated by the memory ledger"),
     Key("engine.long_prefill_token_threshold", "tokens", "Longest prefill chunk of one request while others "
         "are there; 0 is no limit.", minimum=0, otherwise="preset: 0"),
-    Key("engine.scheduling_policy", "choice", "Who is admitted first and preempted last: who came first, or who "
-        "has the smaller priority.", choices=("fcfs", "priority"), otherwise="preset: fcfs"),
+    Key("engine.scheduling_policy", "choice", "Who is admitted first and preempted last: who came first, or "
+        "who has the smaller priority.", choices=("fcfs", "priority"), otherwise="preset: fcfs"),
     Key("engine.async_scheduling", "flag", "Form a step while the one before it runs: an iteration takes the "
         "longer of GPU and host, not their sum, and what ends or comes is seen one iteration later.",
         otherwise="preset: true; static: false"),
