@@ -88,9 +88,8 @@ def _cache(knee: Knee, interval: Interval | None) -> Html:
     for key, style in (("usage_mean", "s-mid"), ("usage_max", "s-high")):
         words = _named(key.removeprefix("usage_"), percent)
         _curve(chart, knee, _reader("kv_cache", key), style, words)
-    return panel(
-        "KV cache in use", chart.svg("offered load, requests/s"), "of blocks; mean dashed, largest solid"
-    )
+    note = "of blocks; mean dashed, largest in a run solid"
+    return panel("KV cache in use", chart.svg("offered load, requests/s"), note)
 
 
 def _curve(
