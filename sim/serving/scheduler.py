@@ -168,13 +168,12 @@ class Scheduler(Decoding):
         self.blocks_in_use = self.num_blocks - self.free_blocks
         if self._aborting:
             self._drop_aborted()
-        finished = []
-        if self.finishing and self.finishing[0][0] <= iteration:
-            finished = self.due(iteration)
-            for sequence in finished:
-                sequence.generated = sequence.output_tokens
-                sequence.blocks = -(-(sequence.origin + iteration) // self.block_size)
-                self._release(sequence)
+        finishing = self.finishing
+        finished = self.due(iteration) if finishing and finishing[0][0] <= iteration else []
+        for sequence in finished:
+            sequence.generated = sequence.output_tokens
+            sequence.blocks = -(-(sequence.origin + iteration) // self.block_size)
+            self._release(sequence)
         for sequence, _, _ in self.chunks:
             length = sequence.prompt_tokens + sequence.generated
             if sequence.computed == length and sequence.state == PREFILL:

@@ -68,6 +68,7 @@ class Composition:
         "_base_s",
         "_model",
         "_offset",
+        "_pace_s",
         "_per_root",
         "_pieces",
         "_scale",
@@ -90,6 +91,7 @@ class Composition:
         node, value, half_rise, area = self._pieces[int(sqrt(work) * self._per_root)]
         d = work - node
         self._offset = area + d * (value + d * half_rise)
+        self._pace_s = self._base_s + model.layers * value
 
     def elapsed_s(self, iterations: int) -> float:
         """Time from the start to the end of the *iterations*-th iteration, on the grid."""
@@ -99,23 +101,28 @@ class Composition:
         area = area + d * (value + d * half_rise) - self._offset
         return (iterations * self._base_s + self._scale * area + GRID_SHIFT) - GRID_SHIFT
 
-    def reaches(self, elapsed_s: float, iterations: int, total_s: float) -> tuple[int, float]:
-        """The first iteration to end at or after *elapsed_s*, and when it ends.
+    def reaches(self, elapsed_s: float, last: int) -> tuple[int, float]:
+        """The first iteration to end at or after *elapsed_s*, and when it ends; at most the *last*-th.
 
-        *total_s*, not before *elapsed_s*, is when the *iterations*-th ends. One Newton step from the
-        chord lands within a rounding error; no iteration is shorter than its base, which mostly
-        spares a look at the one before.
+        Iterations only get longer, so the pace at the start leads to it or past it, and a Newton step
+        from there within a rounding error; none is shorter than its base, which mostly spares a look
+        at the one before.
         """
-        guess = iterations * elapsed_s / total_s
+        guess = elapsed_s / self._pace_s
+        if guess >= last:
+            guess, reached = last, self.elapsed_s(last)
+            if reached <= elapsed_s:
+                return last, reached
         work = self._work + guess * self._step
         node, value, half_rise, area = self._pieces[int(sqrt(work) * self._per_root)]
         d = work - node
         area = area + d * (value + d * half_rise) - self._offset
         base_s = self._base_s
-        rate_s = base_s + self._scale * self._step * (value + 2.0 * d * half_rise)
-        count = ceil(guess + (elapsed_s - guess * base_s - self._scale * area) / rate_s) or 1
+        pace_s = base_s + self._scale * self._step * (value + 2.0 * d * half_rise)
+        count = ceil(guess + (elapsed_s - guess * base_s - self._scale * area) / pace_s)
+        count = 1 if count < 1 else last if count > last else count
         reached = self.elapsed_s(count)
-        while reached < elapsed_s:
+        while reached < elapsed_s and count < last:
             count += 1
             reached = self.elapsed_s(count)
         while count > 1 and reached - elapsed_s >= base_s:

@@ -43,12 +43,14 @@ def open_loop(
             recorder.finish_s[index] = leave_s
             continue
         if at_s > now:
+            replica.next_arrival_s = at_s
             yield Timeout(env, at_s - now)
             now = at_s
         sequence = Sequence(index, prompt, output)
         replica.submit(sequence)
         if leave_s < never:
             Timeout(env, leave_s - now, sequence).callbacks.append(replica.give_up)
+    replica.next_arrival_s = never
 
 
 class ClosedLoop:

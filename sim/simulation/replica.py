@@ -63,11 +63,12 @@ class Replica:
         "_held_by",
         "_idle",
         "_leap",
-        "_planned_s",
+        "_until_s",
         "_when_it_rings",
         "env",
         "left",
         "max_leap",
+        "next_arrival_s",
         "queue_rules",
         "recorder",
         "scheduler",
@@ -90,6 +91,7 @@ class Replica:
         self.max_leap = max_leap
         self.queue_rules = queue_rules
         self.left: Callable[[int, float], None] | None = None  # told who is done with this replica, and when
+        self.next_arrival_s = INFINITY  # of somebody who is announced; others may come before
         self._when_it_rings: list[Callable[[Event], None]] = [self._iterations_end]
         self._idle = True
         self._end = IterationsEnd()  # of the iterations in progress
@@ -97,7 +99,7 @@ class Replica:
         self._batch = step_time.composition()
         self._composing = False  # the same sequences decode, iteration after iteration
         self._done = 0  # iterations of the batch before those in progress
-        self._planned_s = 0.0  # from the batch's start to the end of those in progress
+        self._until_s = INFINITY  # they end with the iteration that is in progress then
         self._decodes = 0
         self._context_tokens = 0
         self._blocks_first = 0
@@ -112,7 +114,7 @@ class Replica:
         if self._idle:
             self._idle = False
             self._ring(0.0)
-        elif may_join and self._leap > 1:
+        elif may_join and self._leap > 1 and self._until_s > self.env.now:
             self._cut()
         elif may_join and not self._leap:  # the last of a static group
             self._end.callbacks = []
@@ -196,8 +198,10 @@ class Replica:
         if scheduler.batch_changed or not self._composing:
             self._open(now)
         batch = self._batch
-        self._planned_s = planned_s = batch.elapsed_s(self._done + leap)
-        return batch.start_s + planned_s
+        if scheduler.num_waiting:
+            self._until_s = INFINITY
+            return batch.start_s + batch.elapsed_s(self._done + leap)
+        return self._leap_until(self.next_arrival_s)  # to cut it then would take another event
 
     def _wait_for_company(self, now: float) -> float:
         """When a static group that is not full starts all the same; a continuous batch never waits."""
@@ -233,14 +237,21 @@ class Replica:
 
     def _cut(self) -> None:
         """End the leap with the iteration in progress."""
-        batch, now, last = self._batch, self.env.now, self._done + self._leap
-        count, reached_s = batch.reaches(now - batch.start_s, last, self._planned_s)
-        if count <= self._done:  # somebody came at the very instant at which this leap began
-            count, reached_s = self._done + 1, batch.elapsed_s(self._done + 1)
-        if count < last:
+        now, planned = self.env.now, self._leap
+        end_s = self._leap_until(now)
+        if self._leap < planned:
             self._end.callbacks = []  # it rings unheard
-            self._leap, self._planned_s = count - self._done, reached_s
-            self._ring(batch.start_s + reached_s - now)
+            self._ring(end_s - now)
+
+    def _leap_until(self, at_s: float) -> float:
+        """Leap no further than the iteration that is in progress *at_s*; returns when that ends."""
+        batch, done = self._batch, self._done
+        self._until_s = at_s
+        count, elapsed_s = batch.reaches(at_s - batch.start_s, done + self._leap)
+        if count <= done:  # this very instant, at which the leap begins
+            count, elapsed_s = done + 1, batch.elapsed_s(done + 1)
+        self._leap = count - done
+        return batch.start_s + elapsed_s
 
     # -- batches -----------------------------------------------------------------------------------
 
