@@ -159,11 +159,13 @@ class StepTime:
     prefill_overhead_s: float
     prefill_exponent: float
     by_decodes: list[tuple[float, float, float, float]] = field(init=False)
+    prefill_smoothing: tuple[float, float, float] = field(init=False)
 
     def __post_init__(self) -> None:
         """Of a batch of n decodes: seconds without attention, work added an iteration, scale, lead.
 
         The sum over iterations is the integral between their midpoints, which the lead provides for.
+        Of prefill attention's smoothing: the exponent, the overhead to its power, its inverse.
         """
         n = np.arange(min(len(self.tokens_s), len(self.sampled_s)))
         base_s = np.asarray(self.tokens_s)[: len(n)] + np.asarray(self.sampled_s)[: len(n)]
@@ -172,6 +174,8 @@ class StepTime:
         lead_s = n * self.work_per_sequence_s - 0.5 * step_s
         columns = (base_s, step_s, self.layers / step_s, lead_s)
         object.__setattr__(self, "by_decodes", list(zip(*(c.tolist() for c in columns), strict=True)))
+        p = self.prefill_exponent
+        object.__setattr__(self, "prefill_smoothing", (p, self.prefill_overhead_s**p, 1.0 / p))
 
     def composition(self) -> Composition:
         """A clock for batches of unchanging decodes; see `Composition`."""
@@ -204,10 +208,10 @@ class StepTime:
                 context_tokens * self.work_per_token_s + decodes * self.work_per_sequence_s
             )
         if prefills:
-            p = self.prefill_exponent
+            p, overhead, root = self.prefill_smoothing
             pairs = with_cached + self.prefill_causal_weight * squares
             work_s = pairs * self.prefill_pair_s + prefill_tokens * self.prefill_token_s
-            seconds += self.layers * (self.prefill_overhead_s**p + work_s**p) ** (1.0 / p)
+            seconds += self.layers * (overhead + work_s**p) ** root
         return (seconds + GRID_SHIFT) - GRID_SHIFT
 
     def _beyond_table_s(self, tokens: int) -> float:
