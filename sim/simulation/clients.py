@@ -44,13 +44,16 @@ def open_loop(
             continue
         if at_s > now:
             replica.next_arrival_s = at_s
-            yield Timeout(env, at_s - now)
+            arrival = Timeout(env, at_s - now)
+            replica.go_on()
+            yield arrival
             now = at_s
         sequence = Sequence(index, prompt, output)
         replica.submit(sequence)
         if leave_s < never:
             Timeout(env, leave_s - now, sequence).callbacks.append(replica.give_up)
     replica.next_arrival_s = never
+    replica.go_on()
 
 
 class ClosedLoop:

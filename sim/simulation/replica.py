@@ -53,6 +53,7 @@ class Replica:
 
     __slots__ = (
         "_aborted",
+        "_asleep_until_s",
         "_batch",
         "_blocks_first",
         "_composing",
@@ -94,6 +95,7 @@ class Replica:
         self.next_arrival_s = INFINITY  # of somebody who is announced; others may come before
         self._when_it_rings: list[Callable[[Event], None]] = [self._iterations_end]
         self._idle = True
+        self._asleep_until_s = INFINITY  # when they end, where no event of their own ends them
         self._end = IterationsEnd()  # of the iterations in progress
         self._leap = 0  # iterations in progress
         self._batch = step_time.composition()
@@ -113,12 +115,28 @@ class Replica:
         may_join = self.scheduler.add(sequence)
         if self._idle:
             self._idle = False
-            self._ring(0.0)
+            if self.next_arrival_s == self.env.now:  # announced, so `go_on` follows
+                self._asleep_until_s = self.next_arrival_s
+            else:
+                self._ring(0.0)
         elif may_join and self._leap > 1 and self._until_s > self.env.now:
             self._cut()
         elif may_join and not self._leap:  # the last of a static group
-            self._end.callbacks = []
             self._ring(0.0)
+
+    def go_on(self) -> None:
+        """The announced sequence is in, and the next is announced: its client calls this in between.
+
+        A leap that waited for that needs no event of its own.
+        """
+        end_s = self._asleep_until_s
+        if end_s < INFINITY:
+            self._asleep_until_s = INFINITY
+            next_s = self.env.peek()
+            if end_s < next_s:
+                self._run(end_s)
+            else:
+                self._wait_for(end_s, next_s)
 
     def give_up(self, event: Event) -> None:
         """The client of the sequence that *event* carries has gone: what a patience timer calls."""
@@ -158,16 +176,19 @@ class Replica:
     # -- the loop ----------------------------------------------------------------------------------
 
     def _iterations_end(self, _event: Event) -> None:
+        self._run(self.env.now)
+
+    def _run(self, now: float) -> None:
         """Finish the iterations in progress and begin the next, over and over.
 
         An end before which nothing else can happen needs no event: the loop goes on with it at once.
         """
-        now, finish, peek = self.env.now, self.scheduler.finish, self.env.peek
+        scheduler, peek = self.scheduler, self.env.peek
         while True:
-            finished = finish(self._leap)
+            finished = scheduler.finish(self._leap)
             if self._composing:
                 self._done += self._leap
-                if self.scheduler.batch_changed:
+                if scheduler.batch_changed:
                     self._close(now)
             else:
                 self._first_tokens(now)
@@ -176,14 +197,20 @@ class Replica:
             if finished:
                 self._record(finished, now)
             end_s = self._begin(now)
-            if end_s < peek():
-                now = end_s
-            elif end_s < INFINITY:
-                self._ring(end_s - self.env.now)
+            next_s = peek()
+            if end_s >= next_s:
+                self._wait_for(end_s, next_s)
                 return
-            else:
-                self._idle = True
-                return
+            now = end_s
+
+    def _wait_for(self, end_s: float, next_s: float) -> None:
+        """Let the iterations in progress end at *end_s*; something else happens before, at *next_s*."""
+        if end_s == INFINITY:
+            self._idle = True
+        elif self.next_arrival_s <= next_s:
+            self._asleep_until_s = end_s
+        else:
+            self._ring(end_s - self.env.now)
 
     def _begin(self, now: float) -> float:
         """Form the next batch; returns when its iterations end, never where there is no work."""
@@ -228,10 +255,12 @@ class Replica:
                 self.left(request, now)
 
     def _ring(self, delay_s: float) -> None:
-        """Let an event in *delay_s* end the iterations in progress."""
+        """Let an event in *delay_s* end the iterations in progress, and no other."""
         event = self._end
-        if event.callbacks is not None:  # cut short, and still in SimPy's queue
+        if event.callbacks is not None:  # still in SimPy's queue
+            event.callbacks = []  # it rings unheard
             self._end = event = IterationsEnd()
+        self._asleep_until_s = INFINITY
         event.callbacks = self._when_it_rings
         self.env.schedule(event, AFTER_ARRIVALS, delay_s)
 
@@ -240,7 +269,6 @@ class Replica:
         now, planned = self.env.now, self._leap
         end_s = self._leap_until(now)
         if self._leap < planned:
-            self._end.callbacks = []  # it rings unheard
             self._ring(end_s - now)
 
     def _leap_until(self, at_s: float) -> float:
