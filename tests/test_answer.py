@@ -45,6 +45,7 @@ def test_without_a_knee_the_sentence_still_says_of_what() -> None:
     nothing = found(slo={"ttft_p99_s": 0.01})
     assert answer(nothing).startswith("llama-3-8b on 1 x a100-80gb-sxm: no load meets TTFT p99")
     assert interval_sentence({}) == ""
+    assert "judged by 4 replications" in how_judged(nothing)
 
 
 def test_how_loads_were_judged_is_what_the_search_did() -> None:

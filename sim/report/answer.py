@@ -43,8 +43,7 @@ def _ends(interval: Sequence[float]) -> str:
 
 def how_judged(knee: Knee) -> str:
     """Which random numbers the loads had, how long their runs were, and how many of them."""
-    offered = [int(point.summary["requests"]["offered"]) for point in knee.points]
-    size = f"{min(offered):,} to {max(offered):,}" if len(set(offered)) > 1 else f"{offered[0]:,}"
+    size = _from_to([int(point.summary["requests"]["offered"]) for point in knee.points])
     if _is_one_trace(knee):
         return f"All loads have the same trace, faster or slower; {size} requests a run."
     seed = f"seed {knee.scenario.run.get('seed')}"
@@ -53,9 +52,15 @@ def how_judged(knee: Knee) -> str:
         return f"One run at each load, all on the same random numbers ({seed}); {size} requests a run."
     return (
         f"All loads have the same random numbers: {seed} first, and one seed more for each replication. "
-        f"Limits near the knee are judged by {min(pooled)} to {max(pooled)} replications, pooled; the rest "
-        f"is one run; {size} requests a run."
+        f"Limits near the knee are judged by {_from_to(pooled)} replications, pooled; the rest is one run; "
+        f"{size} requests a run."
     )
+
+
+def _from_to(counts: Sequence[int]) -> str:
+    """`4 to 30`, or `4` where all are."""
+    low, high = min(counts), max(counts)
+    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
 
 
 def _is_one_trace(knee: Knee) -> bool:

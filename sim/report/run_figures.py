@@ -32,11 +32,11 @@ def knee_figure(knee: Knee, interval: Interval | None) -> Html:
     panels.append(_cache(knee, interval))
     entries = [
         *((style, name) for name, style in CURVES.items()),
-        ("knee", "knee"),
+        *([] if knee.at is None else [("knee", "knee")]),
         ("capacity", "capacity"),
         ("limit", "limit"),
         ("dot s-high hollow", "queue grows without end"),
-        ("shade", "beyond the knee"),
+        ("shade", "no load passes" if knee.at is None else "beyond the knee"),
     ]
     if interval is not None:
         entries.append(("interval", "interval of the knee"))
