@@ -53,9 +53,9 @@ class EvenBatch:
     def elapsed_s(self, iterations: int) -> float:
         return iterations * self.step_s
 
-    def reaches(self, elapsed_s: float, iterations: int, total_s: float) -> tuple[int, float]:
-        count = math.ceil(elapsed_s / self.step_s) or 1
-        return count, count * self.step_s
+    def reaches(self, elapsed_s: float, last: int) -> tuple[int, float]:
+        count = math.ceil(min(elapsed_s / self.step_s, last)) or 1
+        return count, self.elapsed_s(count)
 
 
 class EvenSteps:

@@ -34,8 +34,8 @@ class Second:
     def elapsed_s(self, iterations: int) -> float:
         return float(iterations)
 
-    def reaches(self, elapsed_s: float, iterations: int, total_s: float) -> tuple[int, float]:
-        count = max(ceil(elapsed_s), 1)
+    def reaches(self, elapsed_s: float, last: int) -> tuple[int, float]:
+        count = max(ceil(min(elapsed_s, last)), 1)
         return count, float(count)
 
 

@@ -46,6 +46,7 @@ def compile_step_time(
         prefill_token_s=heads * prefill.head_token_s,
         prefill_overhead_s=prefill.overhead_s,
         prefill_exponent=prefill.exponent,
+        overlapped=engine["async_scheduling"],
     )
 
 

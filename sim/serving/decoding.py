@@ -46,7 +46,9 @@ class Decoding:
         self.origins += origin
         self.opening[(1 - origin) % self.block_size] += 1
         self.batch_changed = True
-        self._expect_finish(sequence, iteration + sequence.output_tokens - sequence.generated)
+        sequence.finish_iteration = last = iteration + sequence.output_tokens - sequence.generated
+        self._serial = serial = self._serial + 1
+        heappush(self.finishing, (last, serial, sequence))
 
     def stop(self, sequence: Sequence) -> None:
         """*sequence* decodes no longer; what it holds is left to the caller."""
@@ -106,8 +108,3 @@ class Decoding:
                 break
             count += 1
         return count
-
-    def _expect_finish(self, sequence: Sequence, iteration: int) -> None:
-        sequence.finish_iteration = iteration
-        self._serial = serial = self._serial + 1
-        heappush(self.finishing, (iteration, serial, sequence))

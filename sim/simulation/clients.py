@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from simpy import Environment, Event, Timeout
 
+from sim.serving.prefix_cache import Content
 from sim.serving.sequence import Sequence
 from sim.simulation.front_end import FrontEnd
 from sim.simulation.recorder import CANCELLED, NEVER_SCHEDULABLE, Recorder
@@ -35,6 +36,7 @@ def open_loop(
     wherever it is then: an abort at the instant at which an iteration ends comes before its output.
     """
     now, never = 0.0, float("inf")
+    contents, block_size = requests.contents, replica.scheduler.block_size
     for index, prompt, output, at_s, leave_s in _admissible(
         requests, schedulable, front_end, recorder, progress
     ):
@@ -43,12 +45,19 @@ def open_loop(
             recorder.finish_s[index] = leave_s
             continue
         if at_s > now:
-            yield Timeout(env, at_s - now)
+            replica.next_arrival_s = at_s
+            arrival = Timeout(env, at_s - now)
+            replica.go_on()
+            yield arrival
             now = at_s
         sequence = Sequence(index, prompt, output)
+        if contents is not None:
+            sequence.content = Content(block_size, *contents.of(index))
         replica.submit(sequence)
         if leave_s < never:
             Timeout(env, leave_s - now, sequence).callbacks.append(replica.give_up)
+    replica.next_arrival_s = never
+    replica.go_on()
 
 
 class ClosedLoop:
@@ -107,6 +116,8 @@ class ClosedLoop:
             self._turned_away(request, CANCELLED, leave_s)
             return
         sequence = Sequence(request, prompts.item(), self.requests.output_tokens[row].item())
+        if self.requests.contents is not None:
+            sequence.content = Content(self.replica.scheduler.block_size, *self.requests.contents.of(request))
         self._later(queued_s - now, self._submit, sequence)
         if leave_s < np.inf:
             self._later(leave_s - now, self.replica.give_up, sequence)

@@ -23,6 +23,7 @@ from sim.serving.static import StaticScheduler
 from sim.simulation.clients import ClosedLoop, Progress, open_loop
 from sim.simulation.clockwork import Clockwork
 from sim.simulation.front_end import FrontEnd
+from sim.simulation.pipelined import PipelinedReplica
 from sim.simulation.recorder import Recorder
 from sim.simulation.replica import Replica
 from sim.workload import Requests, draw_think, generate, mean_context_tokens, mean_tokens
@@ -91,7 +92,8 @@ def simulate(
     )
     env = Environment()
     recorder = Recorder(len(requests))
-    replica = Replica(
+    engine_loop = PipelinedReplica if engine["async_scheduling"] else Replica
+    replica = engine_loop(
         env, scheduler, clockwork, recorder, max_leap or NO_LIMIT, _queue_rules(scenario.admission)
     )
     possible = _schedulable(requests, scenario, scheduler)
