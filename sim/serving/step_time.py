@@ -30,15 +30,18 @@ class WorkIntegral:
     them (relative error below 1e-4, see the tests).
     """
 
-    def __init__(self, overhead_s: float, exponent: float, largest_work_s: float) -> None:
-        root = np.linspace(0.0, sqrt(largest_work_s * 1.001), _NODES + 2)  # rounding must not leave the table
+    def __init__(
+        self, overhead_s: float, exponent: float, largest_work_s: float, fineness: float = 1.0
+    ) -> None:
+        nodes = ceil(_NODES * fineness)
+        root = np.linspace(0.0, sqrt(largest_work_s * 1.001), nodes + 2)  # rounding must not leave the table
         work = root * root
         value = (overhead_s**exponent + work**exponent) ** (1.0 / exponent)
         width = np.diff(work)
         rise = np.diff(value) / width
         area = np.concatenate([[0.0], np.cumsum(width * (value[1:] + value[:-1]) / 2)])
         self._overhead_s, self._exponent, self._largest_s = overhead_s, exponent, largest_work_s
-        self.per_root = (_NODES + 1) / float(root[-1])
+        self.per_root = (nodes + 1) / float(root[-1])
         self._node = work[:-1]
         self._value = value[:-1]
         self._half_rise = rise / 2

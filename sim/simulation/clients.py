@@ -36,7 +36,8 @@ def open_loop(
     wherever it is then: an abort at the instant at which an iteration ends comes before its output.
     """
     now, never = 0.0, float("inf")
-    contents, block_size = requests.contents, replica.scheduler.block_size
+    block_size = replica.scheduler.block_size
+    particular = requests.contents is not None or requests.priorities is not None
     for index, prompt, output, at_s, leave_s in _admissible(
         requests, schedulable, front_end, recorder, progress
     ):
@@ -51,13 +52,21 @@ def open_loop(
             yield arrival
             now = at_s
         sequence = Sequence(index, prompt, output)
-        if contents is not None:
-            sequence.content = Content(block_size, *contents.of(index))
+        if particular:
+            tell(sequence, requests, block_size)
         replica.submit(sequence)
         if leave_s < never:
             Timeout(env, leave_s - now, sequence).callbacks.append(replica.give_up)
     replica.next_arrival_s = never
     replica.go_on()
+
+
+def tell(sequence: Sequence, requests: Requests, block_size: int) -> None:
+    """Say of *sequence* what not all of *requests* have: how urgent it is, and what its tokens are."""
+    if requests.priorities is not None:
+        sequence.priority = int(requests.priorities[sequence.index])
+    if requests.contents is not None:
+        sequence.content = Content(block_size, *requests.contents.of(sequence.index))
 
 
 class ClosedLoop:
@@ -116,8 +125,7 @@ class ClosedLoop:
             self._turned_away(request, CANCELLED, leave_s)
             return
         sequence = Sequence(request, prompts.item(), self.requests.output_tokens[row].item())
-        if self.requests.contents is not None:
-            sequence.content = Content(self.replica.scheduler.block_size, *self.requests.contents.of(request))
+        tell(sequence, self.requests, self.replica.scheduler.block_size)
         self._later(queued_s - now, self._submit, sequence)
         if leave_s < np.inf:
             self._later(leave_s - now, self.replica.give_up, sequence)

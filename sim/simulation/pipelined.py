@@ -50,8 +50,13 @@ class PipelinedReplica(Replica):
         """*sequence* leaves; its blocks are free when the step after the one that runs ends."""
         if sequence.state == DONE or self.recorder.status[sequence.index] != UNFINISHED:
             return
-        self._giving_up.append(sequence)
         self._turn_away(sequence, status)
+        entry = next((entry for entry in self._lobby if entry[1] is sequence), None)
+        if entry is not None:
+            self._lobby.remove(entry)
+            sequence.state = DONE
+            return
+        self._giving_up.append(sequence)
         if self._leap > 1:
             self._cut()
 
@@ -62,23 +67,22 @@ class PipelinedReplica(Replica):
         self._mixed = False
         disturbed = self._giving_up or (self._lobby and (scheduler.by_priority or not scheduler.num_waiting))
         leap = scheduler.schedule(1 if disturbed else self.max_leap)
-        if leap:
-            self._drop_given_up()
-        elif self._lobby or self._giving_up or scheduler.leaving:  # an empty step is over at once
-            self._drop_given_up()
+        if scheduler.preempted:
+            self._hold_up(now)
+        empty = not leap and (self._lobby or self._giving_up or scheduler.leaving or scheduler.preempted)
+        self._drop_given_up()
+        if empty:  # over at once
             scheduler.finish(0)
             self._record_aborted()
             self._let_in(now)
-            leap = scheduler.schedule(self.max_leap)
+            return self._schedule(now)
         return leap
 
     def _let_in(self, until_s: float) -> None:
         """Who came until then enters the queue."""
         lobby = self._lobby
         while lobby and lobby[0][0] <= until_s:
-            sequence = lobby.popleft()[1]
-            if sequence.state != DONE:
-                self.scheduler.add(sequence)
+            self.scheduler.add(lobby.popleft()[1])
 
     def _drop_given_up(self) -> None:
         for sequence in self._giving_up:

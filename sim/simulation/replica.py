@@ -216,8 +216,6 @@ class Replica:
         """Form the next batch; returns when its iterations end, never where there is no work."""
         scheduler = self.scheduler
         self._leap = leap = self._schedule(now)
-        if scheduler.preempted:
-            self._hold_up(now)
         if scheduler.chunks:
             return now + self._mixed_step(now)
         if not leap:
@@ -232,7 +230,12 @@ class Replica:
 
     def _schedule(self, now: float) -> int:
         """Form the batch that runs from *now*; returns for how many iterations."""
-        return self.scheduler.schedule(self.max_leap)
+        leap = self.scheduler.schedule(self.max_leap)
+        if self.scheduler.preempted:
+            self._hold_up(now)
+            if not leap:  # a step in which everybody lost is over at once
+                return self._schedule(now)
+        return leap
 
     @property
     def num_waiting(self) -> int:
