@@ -69,9 +69,9 @@ class PipelinedReplica(Replica):
         leap = scheduler.schedule(1 if disturbed else self.max_leap)
         if scheduler.preempted:
             self._hold_up(now)
-        empty = not leap and (self._lobby or self._giving_up or scheduler.leaving or scheduler.preempted)
+        news = any((self._lobby, self._giving_up, scheduler.leaving, scheduler.preempted))
         self._drop_given_up()
-        if empty:  # over at once
+        if news and not leap:  # an empty step is over at once
             scheduler.finish(0)
             self._record_aborted()
             self._let_in(now)
