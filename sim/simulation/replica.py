@@ -38,13 +38,14 @@ AFTER_ARRIVALS = EventPriority(2)
 INFINITY = float("inf")
 
 
-class IterationsEnd(Event):
-    """An event that is triggered from the start and only waits for its time; it can ring again."""
+class Alarm(Event):
+    """An event that is triggered from the start and only waits for its time; it can be set again."""
 
     _ok = True
     _value = None
 
-    def __init__(self) -> None:
+    def __init__(self, calls: list[Callable[[Event], Any]]) -> None:
+        self.calls = calls  # the callbacks, whenever it is set
         self.callbacks = None  # type: ignore[assignment]  # SimPy's own mark of an event that has rung
 
 
@@ -65,7 +66,6 @@ class Replica:
         "_idle",
         "_leap",
         "_until_s",
-        "_when_it_rings",
         "env",
         "left",
         "max_leap",
@@ -93,10 +93,9 @@ class Replica:
         self.queue_rules = queue_rules
         self.left: Callable[[int, float], None] | None = None  # told who is done with this replica, and when
         self.next_arrival_s = INFINITY  # of somebody who is announced; others may come before
-        self._when_it_rings: list[Callable[[Event], None]] = [self._iterations_end]
         self._idle = True
         self._asleep_until_s = INFINITY  # when they end, where no event of their own ends them
-        self._end = IterationsEnd()  # of the iterations in progress
+        self._end = Alarm([self._iterations_end])  # of the iterations in progress
         self._leap = 0  # iterations in progress
         self._batch = step_time.composition()
         self._composing = False  # the same sequences decode, iteration after iteration
@@ -222,7 +221,7 @@ class Replica:
             return now + self._mixed_step(now)
         if not leap:
             return self._wait_for_company(now) if scheduler.num_waiting else INFINITY
-        if scheduler.batch_changed or not self._composing:
+        if not self._composing:
             self._open(now)
         batch = self._batch
         if scheduler.num_waiting:
@@ -259,9 +258,9 @@ class Replica:
         event = self._end
         if event.callbacks is not None:  # still in SimPy's queue
             event.callbacks = []  # it rings unheard
-            self._end = event = IterationsEnd()
+            self._end = event = Alarm(event.calls)
         self._asleep_until_s = INFINITY
-        event.callbacks = self._when_it_rings
+        event.callbacks = event.calls
         self.env.schedule(event, AFTER_ARRIVALS, delay_s)
 
     def _cut(self) -> None:
@@ -285,8 +284,6 @@ class Replica:
 
     def _open(self, now: float) -> None:
         """Start a composition: these sequences decode until one comes, ends or is preempted."""
-        if self._composing:
-            self._close(now)
         scheduler = self.scheduler
         scheduler.batch_changed = False
         self._done = 0
