@@ -106,16 +106,19 @@ def pace_of(runs: Replications, load: float) -> Pace:
 
 
 def company_of(begin_s: np.ndarray, end_s: np.ndarray) -> np.ndarray:
-    """How many answers, on average, are being written while each is; *begin_s* never falls."""
-    ends_s = np.sort(end_s)
-    begun, ended = (np.concatenate([[0.0], np.cumsum(times_s)]) for times_s in (begin_s, ends_s))
+    """How many answers, on average, are being written while each is; *begin_s* never falls.
 
-    def integral(at_s: np.ndarray) -> np.ndarray:
-        """Of the number being written, up to *at_s*."""
-        i, j = np.searchsorted(begin_s, at_s), np.searchsorted(ends_s, at_s)
-        return (i - j) * at_s - begun[i] + ended[j]
-
-    return (integral(end_s) - integral(begin_s)) / np.maximum(end_s - begin_s, 1e-9)
+    By the integral of their number up to each end, less that up to each beginning.
+    """
+    order, number = np.argsort(end_s), np.arange(len(end_s))
+    ends_s = end_s[order]
+    begun_s, ended_s = (np.concatenate([[0.0], np.cumsum(times_s)]) for times_s in (begin_s, ends_s))
+    others = np.searchsorted(ends_s, begin_s)
+    to_begin = (number - others) * begin_s - begun_s[:-1] + ended_s[others]
+    others = np.searchsorted(begin_s, ends_s)
+    to_end = np.empty(len(end_s))
+    to_end[order] = (others - number) * ends_s - begun_s[others] + ended_s[:-1]
+    return (to_end - to_begin) / np.maximum(end_s - begin_s, 1e-9)
 
 
 def proxies_s(requests: Requests, pace: Pace) -> tuple[np.ndarray, np.ndarray]:
