@@ -243,13 +243,12 @@ class Replica:
     def _record(self, finished: list[Sequence], now: float) -> None:
         """These got their last token *now*."""
         recorder = self.recorder
-        status, finish_s, last_row = recorder.status, recorder.finish_s, recorder.num_rows - 1
         for sequence in finished:
-            request, first_row = sequence.index, sequence.first_row
-            status[request] = COMPLETED
-            finish_s[request] = now
-            if first_row <= last_row:
-                recorder.stretches += pack_stretch(request, first_row, last_row)
+            request = sequence.index
+            recorder.status[request] = COMPLETED
+            recorder.finish_s[request] = now
+            if sequence.first_row < recorder.num_rows:
+                recorder.stretches += pack_stretch(request, sequence.first_row, recorder.num_rows - 1)
             if self.left is not None:
                 self.left(request, now)
 
