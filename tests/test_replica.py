@@ -104,7 +104,7 @@ class Timeline:
         replica = Replica(env, Scheduler(blocks, 16, seqs, budget), Seconds(), recorder, self.max_leap)
         possible = np.array(schedulable or [True] * len(requests))
         front_end = front_end or FrontEnd(0.0, 0.0, 0.0)
-        env.process(open_loop(env, workload, possible, front_end, replica, recorder))
+        open_loop(env, workload, possible, front_end, replica, recorder)
         env.run()
         assert replica.scheduler.free_blocks == blocks
         assert not replica.scheduler.running
@@ -312,7 +312,7 @@ def test_a_step_is_priced_by_what_is_in_it() -> None:
     clock, env, recorder = Listening(), Environment(), Recorder(2)
     replica = Replica(env, Scheduler(1000, 16, 16, 256), clock, recorder)
     sent = Requests(np.array([0.0, 1.0]), np.array([10, 600]), np.array([9, 2]))
-    env.process(open_loop(env, sent, np.array([True, True]), FrontEnd(0.0, 0.0, 0.0), replica, recorder))
+    open_loop(env, sent, np.array([True, True]), FrontEnd(0.0, 0.0, 0.0), replica, recorder)
     env.run()
     assert clock.asked == [
         (0, 0, 1, 10, 0, 100, 1),

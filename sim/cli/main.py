@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -19,9 +19,20 @@ if TYPE_CHECKING:
 scenario_name = click.argument("scenario", metavar="SCENARIO")
 changes_to_it = click.argument("changes", nargs=-1, metavar="[key=value ...]")
 as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
-out_directory = click.option(
-    "--out", metavar="DIR", type=click.Path(path_type=Path), help="Write the result's files there."
-)
+
+
+class Folder(click.ParamType):
+    """A folder's name, which an empty text is not (it would be the one where one works)."""
+
+    name = "folder"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        if not str(value).strip():
+            self.fail("must name a folder (got an empty text)", param, ctx)
+        return Path(value)
+
+
+out_directory = click.option("--out", metavar="DIR", type=Folder(), help="Write the result's files there.")
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -78,25 +89,19 @@ def run(
 def knee(scenario: str, changes: tuple[str, ...], out: Path | None, as_json: bool) -> None:
     """Find the highest load that meets every latency limit of a scenario."""
     chosen = _load(scenario, changes)
+    from sim.cli.knee import keep, tell
+    from sim.planning.interrupted import KneeInterrupted
     from sim.planning.knee import find_knee
 
     if out is not None:
         make_folder(out)
-    with progress_bar("runs") as progress:
-        answer = find_knee(chosen, progress=progress)
-    if as_json:
-        say_json(answer.as_dict())
-    else:
-        from sim.report.text import knee_text
-
-        say(knee_text(answer))
-    if out is not None:
-        from sim.report.knee_report import write_knee
-        from sim.report.page import write_page
-        from sim.simulation import ledger_of
-
-        ledger = ledger_of(chosen).as_dict()
-        note_written([*write_knee(answer, out, ledger), write_page(answer, out, ledger)])
+    try:
+        with progress_bar("runs") as progress:
+            answer = find_knee(chosen, progress=progress)
+    except KneeInterrupted as stopped:
+        keep(stopped, out)
+        raise
+    tell(answer, as_json, out)
 
 
 @app.command()
@@ -110,7 +115,7 @@ def knee(scenario: str, changes: tuple[str, ...], out: Path | None, as_json: boo
 @click.option(
     "--out",
     metavar="DIR",
-    type=click.Path(path_type=Path),
+    type=Folder(),
     help="Write the table there; goes on after a kill.",
 )
 @as_json

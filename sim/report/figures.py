@@ -30,7 +30,7 @@ STYLES: dict[str, dict[str, Any]] = {
     "p99": {"color": "#0b2f52", "marker": "^", "linestyle": "-"},
 }
 OTHER_STYLE = {"color": "#7a3b8f", "marker": "D", "linestyle": "-."}
-WIDTH_IN, PANEL_IN, LEFT_IN, RIGHT_IN = 8.0, 1.72, 0.95, 0.95
+WIDTH_IN, PANEL_IN, LEFT_IN, RIGHT_IN, NAME_IN = 8.0, 1.72, 0.95, 0.95, 0.57
 LINE_IN = {"title": 0.235, "below": 0.2, "caption": 0.155}
 
 
@@ -42,7 +42,7 @@ def knee_figure(knee: Knee) -> Figure:
     """
     panels = _panels(knee)
     title = wrap(_unbroken(answer(knee)), 74)
-    caption = [line for text in _caption(knee) for line in wrap(text, 122)]
+    caption = [line for text in _caption(knee) for line in wrap(text, 134)]
     with _style():
         figure, axes = _sheet(title, _bands(knee), caption, len(panels))
         limit_x = _right_edge(knee)
@@ -130,7 +130,9 @@ def _sheet(title: list[str], below: str, caption: list[str], panels: int) -> tup
     figure.text(left, 1 - title_in / height_in, below, va="top", fontsize=9.5, color=INK)
     foot = 0.1 / height_in
     figure.text(left, foot, "\n".join(caption), va="bottom", fontsize=7.5, color="#404040", linespacing=1.35)
-    figure.align_ylabels(axes)
+    # Aligning by the widest tick labels would measure all of them again for each panel.
+    for axis in axes:
+        axis.yaxis.set_label_coords(-NAME_IN / (WIDTH_IN - LEFT_IN - RIGHT_IN), 0.5)
     return figure, list(axes)
 
 

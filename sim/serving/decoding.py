@@ -76,9 +76,11 @@ class Decoding:
         The blocks of *iteration* itself have been taken; *free_blocks* must do for the others.
         """
         finishing = self.finishing
-        while finishing[0][2].finish_iteration != finishing[0][0]:
+        last, _, sequence = finishing[0]
+        while sequence.finish_iteration != last:
             heappop(finishing)
-        repeats = finishing[0][0] - iteration + 1
+            last, _, sequence = finishing[0]
+        repeats = last - iteration + 1
         if repeats > most:
             repeats = most
         # Enough blocks for whole cycles is enough, and nearly always there.

@@ -116,24 +116,19 @@ class Composition:
     def reaches(self, elapsed_s: float, last: int) -> tuple[int, float]:
         """The first iteration to end at or after *elapsed_s*, and when it ends; at most the *last*-th.
 
-        Iterations only get longer, so the pace at the start leads to it or past it, and a Newton step
-        from there within a rounding error; none is shorter than its base, which mostly spares a look
-        at the one before.
+        Iterations only get longer, so the pace at the start leads to it or past it, and from far past
+        it a Newton step leads back; none is shorter than its base, which mostly spares a look at the
+        one before.
         """
-        guess = elapsed_s / self._pace_s
-        if guess >= last:
-            guess, reached = last, self.elapsed_s(last)
-            if reached <= elapsed_s:
-                return last, reached
-        work = self._work + guess * self._step
-        node, value, half_rise, area = self._pieces[int(sqrt(work) * self._per_root)]
-        d = work - node
-        area = area + d * (value + d * half_rise) - self._offset
         base_s = self._base_s
-        pace_s = base_s + self._scale * self._step * (value + 2.0 * d * half_rise)
-        count = ceil(guess + (elapsed_s - guess * base_s - self._scale * area) / pace_s)
-        count = 1 if count < 1 else last if count > last else count
+        guess = elapsed_s / self._pace_s
+        count = last if guess > last else ceil(guess) or 1
         reached = self.elapsed_s(count)
+        if reached - elapsed_s > 2.0 * base_s:
+            attention_s = self._model.attention.at(self._work + count * self._step)
+            pace_s = base_s + self._scale * self._step * attention_s
+            count = max(1, count - int((reached - elapsed_s) / pace_s))
+            reached = self.elapsed_s(count)
         while reached < elapsed_s and count < last:
             count += 1
             reached = self.elapsed_s(count)

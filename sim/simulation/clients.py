@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 from simpy import Environment, Event, Timeout
+from simpy.events import NORMAL
 
 from sim.serving.prefix_cache import Content
 from sim.serving.sequence import Sequence
 from sim.simulation.front_end import FrontEnd
 from sim.simulation.recorder import CANCELLED, NEVER_SCHEDULABLE, Recorder
-from sim.simulation.replica import Replica
+from sim.simulation.replica import Alarm, Replica
 from sim.workload import Requests
 
 Progress = Callable[[int, int, str], None]  # requests sent, of how many, what that number is
@@ -28,28 +29,43 @@ def open_loop(
     replica: Replica,
     recorder: Recorder,
     progress: Progress | None = None,
-) -> Generator[Event, None, None]:
+) -> None:
     """Send every request at its own time, whatever became of the others.
 
-    One heap entry for all of them. Requests that are not *schedulable* (bool, one a request) are
-    refused on arrival; a request with finite patience is given up *patience_s* after its send,
-    wherever it is then: an abort at the instant at which an iteration ends comes before its output.
+    Requests that are not *schedulable* (bool, one a request) are refused on arrival; a request with
+    finite patience is given up *patience_s* after its send, wherever it is then: an abort at the
+    instant at which an iteration ends comes before its output.
     """
+    admissible = _admissible(requests, schedulable, front_end, recorder, progress)
+    alarm = Alarm([])
+    sending = _sending(env, alarm, requests, admissible, replica, recorder)
+    alarm.calls.append(sending.send)
+    next(sending)
+
+
+def _sending(
+    env: Environment,
+    alarm: Alarm,
+    requests: Requests,
+    admissible: Iterator[tuple[Any, ...]],
+    replica: Replica,
+    recorder: Recorder,
+) -> Generator[None, Event, None]:
+    """Submit at its time all of *requests* that is *admissible*, resumed by *alarm* (SimPy's processes cost more)."""
     now, never = 0.0, float("inf")
     block_size = replica.scheduler.block_size
     particular = requests.contents is not None or requests.priorities is not None
-    for index, prompt, output, at_s, leave_s in _admissible(
-        requests, schedulable, front_end, recorder, progress
-    ):
+    for index, prompt, output, at_s, leave_s in admissible:
         if leave_s <= at_s:  # still in the front end
             recorder.status[index] = CANCELLED
             recorder.finish_s[index] = leave_s
             continue
         if at_s > now:
             replica.next_arrival_s = at_s
-            arrival = Timeout(env, at_s - now)
+            alarm.callbacks = alarm.calls
+            env.schedule(alarm, NORMAL, at_s - now)
             replica.go_on()
-            yield arrival
+            yield
             now = at_s
         sequence = Sequence(index, prompt, output)
         if particular:
@@ -59,6 +75,7 @@ def open_loop(
             Timeout(env, leave_s - now, sequence).callbacks.append(replica.give_up)
     replica.next_arrival_s = never
     replica.go_on()
+    yield  # nobody resumes it
 
 
 def tell(sequence: Sequence, requests: Requests, block_size: int) -> None:

@@ -38,13 +38,14 @@ AFTER_ARRIVALS = EventPriority(2)
 INFINITY = float("inf")
 
 
-class IterationsEnd(Event):
-    """An event that is triggered from the start and only waits for its time; it can ring again."""
+class Alarm(Event):
+    """An event that is triggered from the start and only waits for its time; it can be set again."""
 
     _ok = True
     _value = None
 
-    def __init__(self) -> None:
+    def __init__(self, calls: list[Callable[[Event], Any]]) -> None:
+        self.calls = calls  # the callbacks, whenever it is set
         self.callbacks = None  # type: ignore[assignment]  # SimPy's own mark of an event that has rung
 
 
@@ -65,7 +66,6 @@ class Replica:
         "_idle",
         "_leap",
         "_until_s",
-        "_when_it_rings",
         "env",
         "left",
         "max_leap",
@@ -93,10 +93,9 @@ class Replica:
         self.queue_rules = queue_rules
         self.left: Callable[[int, float], None] | None = None  # told who is done with this replica, and when
         self.next_arrival_s = INFINITY  # of somebody who is announced; others may come before
-        self._when_it_rings: list[Callable[[Event], None]] = [self._iterations_end]
         self._idle = True
         self._asleep_until_s = INFINITY  # when they end, where no event of their own ends them
-        self._end = IterationsEnd()  # of the iterations in progress
+        self._end = Alarm([self._iterations_end])  # of the iterations in progress
         self._leap = 0  # iterations in progress
         self._batch = step_time.composition()
         self._composing = False  # the same sequences decode, iteration after iteration
@@ -220,7 +219,7 @@ class Replica:
             return now + self._mixed_step(now)
         if not leap:
             return self._wait_for_company(now) if scheduler.num_waiting else INFINITY
-        if scheduler.batch_changed or not self._composing:
+        if not self._composing:
             self._open(now)
         batch = self._batch
         if scheduler.num_waiting:
@@ -256,13 +255,12 @@ class Replica:
     def _record(self, finished: list[Sequence], now: float) -> None:
         """These got their last token *now*."""
         recorder = self.recorder
-        status, finish_s, last_row = recorder.status, recorder.finish_s, recorder.num_rows - 1
         for sequence in finished:
-            request, first_row = sequence.index, sequence.first_row
-            status[request] = COMPLETED
-            finish_s[request] = now
-            if first_row <= last_row:
-                recorder.stretches += pack_stretch(request, first_row, last_row)
+            request = sequence.index
+            recorder.status[request] = COMPLETED
+            recorder.finish_s[request] = now
+            if sequence.first_row < recorder.num_rows:
+                recorder.stretches += pack_stretch(request, sequence.first_row, recorder.num_rows - 1)
             if self.left is not None:
                 self.left(request, now)
 
@@ -271,9 +269,9 @@ class Replica:
         event = self._end
         if event.callbacks is not None:  # still in SimPy's queue
             event.callbacks = []  # it rings unheard
-            self._end = event = IterationsEnd()
+            self._end = event = Alarm(event.calls)
         self._asleep_until_s = INFINITY
-        event.callbacks = self._when_it_rings
+        event.callbacks = event.calls
         self.env.schedule(event, AFTER_ARRIVALS, delay_s)
 
     def _cut(self) -> None:
@@ -297,8 +295,6 @@ class Replica:
 
     def _open(self, now: float) -> None:
         """Start a composition: these sequences decode until one comes, ends or is preempted."""
-        if self._composing:
-            self._close(now)
         scheduler = self.scheduler
         scheduler.batch_changed = False
         self._done = 0

@@ -98,7 +98,7 @@ def simulate(
     )
     possible = _schedulable(requests, scenario, scheduler)
     if (users := scenario.load.get("concurrency")) is None:
-        env.process(open_loop(env, requests, possible, front_end, replica, recorder, progress))
+        open_loop(env, requests, possible, front_end, replica, recorder, progress)
     else:
         requests = replace(requests, arrival_s=np.zeros(len(requests)))
         think_s = draw_think(scenario.load, len(requests), scenario.run["seed"])
