@@ -24,7 +24,10 @@ from sim.simulation.clockwork import Clockwork
 from sim.simulation.recorder import (
     CANCELLED,
     COMPLETED,
+    DECODING_AGAIN,
+    PREEMPTED,
     REJECTED,
+    RESUMED,
     TIMED_OUT,
     UNFINISHED,
     Recorder,
@@ -291,7 +294,9 @@ class Replica:
             squares += new * new
             if sequence.computed == sequence.prompt_tokens + sequence.generated:
                 sampled += 1
-            if not cached and not recorder.preemptions[sequence.index]:
+            if not cached and recorder.preemptions[sequence.index]:
+                recorder.turn(sequence.index, now, RESUMED)
+            elif not cached:
                 recorder.first_scheduled_s[sequence.index] = now
                 admitted += 1
         if self.queue_rules is not None:
@@ -328,6 +333,7 @@ class Replica:
                 recorder.first_token_s[request] = now
             else:
                 recorder.gap(request, now - sequence.gap_since_s)
+                recorder.turn(request, now, DECODING_AGAIN)
                 sequence.gap_since_s = -1.0
             sequence.first_row = recorder.num_rows
 
@@ -340,6 +346,7 @@ class Replica:
             self._close(now)
         for sequence in self.scheduler.preempted:
             recorder.preemptions[sequence.index] += 1
+            recorder.turn(sequence.index, now, PREEMPTED)
             if sequence.generated and sequence.gap_since_s < 0.0:
                 recorder.stretch(sequence.index, sequence.first_row)
                 sequence.gap_since_s = now
