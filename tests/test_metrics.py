@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from pathlib import Path
 from typing import Any
 
@@ -178,3 +179,12 @@ def test_too_many_rows_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputFault, match=r"metrics\.csv would have [\d,]+ rows at --scrape-interval 1e-06"):
         write_metrics(found, tmp_path, 1e-6)
     assert not list(tmp_path.iterdir())
+
+
+def test_the_documentation_names_every_column() -> None:
+    """docs/timeline.md has a row for each metric, and for no other."""
+    text = (Path(__file__).parents[1] / "docs" / "timeline.md").read_text(encoding="utf-8")
+    table = [line.split("|")[1] for line in text.splitlines() if line.startswith("| `vllm:")]
+    told = {name for cell in table for name in re.findall(r"`([^`]+)`", cell)}
+    names = metrics_at(story("steady")[0].run, np.zeros(1))
+    assert told == {name.removesuffix("_sum").removesuffix("_count") for name in names}
