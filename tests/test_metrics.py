@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from test_closed_loop import random_loop
 from test_static import random_static
 
 from sim.faults import InputFault
-from sim.report.metrics import metrics_at, scrapes_s, write_metrics
+from sim.report.metrics import _prefix_cache, metrics_at, scrapes_s, write_metrics
 from sim.results import Result
 from sim.simulation import Run, simulate
 from sim.simulation.recorder import COMPLETED
@@ -173,6 +174,18 @@ def test_the_file_holds_the_columns(tmp_path: Path) -> None:
     assert len(whole) == 13
 
 
+def test_prefix_cache_counters_grow_at_the_first_schedule() -> None:
+    """What was looked up is the prompt, what was found its cached tokens; who never ran asked for nothing."""
+    columns = {"first_scheduled_s": np.array([1.0, np.nan, 2.5]), "cached_tokens": np.array([0, 0, 32], "u4")}
+    run: Any = SimpleNamespace(
+        recorder=SimpleNamespace(column=columns.__getitem__),
+        requests=SimpleNamespace(prompt_tokens=np.array([100, 70, 48])),
+    )
+    at = _prefix_cache(run, np.arange(4.0))
+    assert at["vllm:prefix_cache_queries_total"].tolist() == [0, 100, 100, 148]
+    assert at["vllm:prefix_cache_hits_total"].tolist() == [0, 0, 0, 32]
+
+
 def test_too_many_rows_are_refused(tmp_path: Path) -> None:
     """A sentence with an interval that would do, and no file."""
     found = result()
@@ -182,9 +195,11 @@ def test_too_many_rows_are_refused(tmp_path: Path) -> None:
 
 
 def test_the_documentation_names_every_column() -> None:
-    """docs/timeline.md has a row for each metric, and for no other."""
+    """docs/timeline.md has a row for each metric, and no other but the two that need prefix caching."""
     text = (Path(__file__).parents[1] / "docs" / "timeline.md").read_text(encoding="utf-8")
     table = [line.split("|")[1] for line in text.splitlines() if line.startswith("| `vllm:")]
     told = {name for cell in table for name in re.findall(r"`([^`]+)`", cell)}
     names = metrics_at(story("steady")[0].run, np.zeros(1))
-    assert told == {name.removesuffix("_sum").removesuffix("_count") for name in names}
+    assert told - {"vllm:prefix_cache_queries_total", "vllm:prefix_cache_hits_total"} == {
+        name.removesuffix("_sum").removesuffix("_count") for name in names
+    }

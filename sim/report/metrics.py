@@ -58,6 +58,7 @@ def metrics_at(run: Run, at_s: np.ndarray) -> Columns:
     return {
         **_gauges(run, table.log, phases, at_s),
         **_counters(table, at_s),
+        **(_prefix_cache(run, at_s) if run.scenario.engine["enable_prefix_caching"] else {}),
         **_tokens(table, phases, at_s),
         **_latencies(table, at_s),
     }
@@ -92,6 +93,16 @@ def _counters(table: RequestTable, at_s: np.ndarray) -> Columns:
         "vllm:num_preemptions_total": _count(turn_s[recorder.column("turn_to") == PREEMPTED], at_s),
         "vllm:prompt_tokens_total": _sum(first_token_s, table.run.requests.prompt_tokens, at_s),
         "vllm:request_success_total": _count(table.finish_s[table.completed], at_s),
+    }
+
+
+def _prefix_cache(run: Run, at_s: np.ndarray) -> Columns:
+    """Tokens of prompts that were looked up in the prefix cache, and found, when first scheduled."""
+    recorder = run.recorder
+    when_s = recorder.column("first_scheduled_s")
+    return {
+        "vllm:prefix_cache_queries_total": _sum(when_s, run.requests.prompt_tokens, at_s),
+        "vllm:prefix_cache_hits_total": _sum(when_s, recorder.column("cached_tokens").astype(np.int64), at_s),
     }
 
 
