@@ -67,6 +67,7 @@ class Replica:
         "_idle",
         "_leap",
         "_planned_s",
+        "_sent_back",
         "_when_it_rings",
         "env",
         "left",
@@ -106,6 +107,7 @@ class Replica:
         self._blocks_first = 0
         self._held_by = 0
         self._aborted: list[Sequence] = []
+        self._sent_back: set[int] = set()  # requests that were preempted and are not scheduled again yet
 
     def submit(self, sequence: Sequence) -> None:
         """*sequence* enters the queue now, if the rules let it."""
@@ -294,11 +296,12 @@ class Replica:
             squares += new * new
             if sequence.computed == sequence.prompt_tokens + sequence.generated:
                 sampled += 1
-            if not cached and recorder.preemptions[sequence.index]:
-                recorder.turn(sequence.index, now, RESUMED)
-            elif not cached:
+            if isnan(recorder.first_scheduled_s[sequence.index]):
                 recorder.first_scheduled_s[sequence.index] = now
                 admitted += 1
+            elif sequence.index in self._sent_back:
+                self._sent_back.remove(sequence.index)
+                recorder.turn(sequence.index, now, RESUMED)
         if self.queue_rules is not None:
             self.queue_rules.admitted(admitted, now, scheduler.num_waiting)
         duration_s = self.step_time.mixed_s(
@@ -347,6 +350,7 @@ class Replica:
         for sequence in self.scheduler.preempted:
             recorder.preemptions[sequence.index] += 1
             recorder.turn(sequence.index, now, PREEMPTED)
+            self._sent_back.add(sequence.index)
             if sequence.generated and sequence.gap_since_s < 0.0:
                 recorder.stretch(sequence.index, sequence.first_row)
                 sequence.gap_since_s = now
