@@ -10,7 +10,7 @@ import click
 
 from sim.cli.output import note, note_written, progress_bar, say, say_json
 from sim.faults import InputFault
-from sim.files import make_folder
+from sim.files import make_folder, may_write
 from sim.version import __version__
 
 if TYPE_CHECKING:
@@ -53,6 +53,20 @@ def app() -> None:
 @click.option(
     "--max-leap", type=click.IntRange(min=1), help="Most iterations in one event; 1 steps through each."
 )
+@click.option(
+    "--trace",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Write a timeline there (.json or .json.gz) for ui.perfetto.dev.",
+)
+@click.option(
+    "--scrape-interval",
+    metavar="SECONDS",
+    type=click.FloatRange(min=0, min_open=True),
+    default=1.0,
+    show_default=True,
+    help="Time between the rows of metrics.csv, with --out.",
+)
 def run(
     scenario: str,
     changes: tuple[str, ...],
@@ -60,6 +74,8 @@ def run(
     out: Path | None,
     as_json: bool,
     max_leap: int | None,
+    trace: Path | None,
+    scrape_interval: float,
 ) -> None:
     """Simulate one scenario at its own load."""
     chosen = _load(scenario, (*changes, *(() if seed is None else (f"run.seed={seed}",))))
@@ -68,6 +84,8 @@ def run(
 
     if out is not None:
         make_folder(out)
+    if trace is not None:
+        may_write(trace)
     with progress_bar("requests") as progress:
         result = Result(simulate(chosen, max_leap, progress=progress))
     summary = result.summary()
@@ -78,7 +96,13 @@ def run(
 
         say(run_text(summary))
     if out is not None:
-        note_written(result.write(out))
+        from sim.report.metrics import write_metrics
+
+        note_written([*result.write(out), write_metrics(result, out, scrape_interval)])
+    if trace is not None:
+        from sim.report.timeline import write_timeline
+
+        note_written([write_timeline(result, trace)])
 
 
 @app.command()

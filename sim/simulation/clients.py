@@ -51,7 +51,7 @@ def _sending(
     replica: Replica,
     recorder: Recorder,
 ) -> Generator[None, Event, None]:
-    """Submit at its time all of *requests* that is *admissible*, resumed by *alarm* (SimPy's processes cost more)."""
+    """Submit at its time all of *requests* that is *admissible*, by *alarm* (a SimPy process costs more)."""
     now, never = 0.0, float("inf")
     block_size = replica.scheduler.block_size
     particular = requests.contents is not None or requests.priorities is not None

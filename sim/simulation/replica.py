@@ -24,7 +24,10 @@ from sim.simulation.clockwork import Clockwork
 from sim.simulation.recorder import (
     CANCELLED,
     COMPLETED,
+    DECODING_AGAIN,
+    PREEMPTED,
     REJECTED,
+    RESUMED,
     TIMED_OUT,
     UNFINISHED,
     Recorder,
@@ -65,6 +68,7 @@ class Replica:
         "_held_by",
         "_idle",
         "_leap",
+        "_sent_back",
         "_until_s",
         "env",
         "left",
@@ -106,6 +110,7 @@ class Replica:
         self._blocks_first = 0
         self._held_by = 0
         self._aborted: list[Sequence] = []
+        self._sent_back: set[int] = set()  # requests that were preempted and are not scheduled again yet
 
     def submit(self, sequence: Sequence) -> None:
         """*sequence* enters the queue now, if the rules let it."""
@@ -343,6 +348,8 @@ class Replica:
                 first_scheduled_s[sequence.index] = now
                 recorder.cached_tokens[sequence.index] = cached
                 admitted += 1
+            elif self._sent_back:
+                self._resume(sequence.index, now)
         if self.queue_rules is not None:
             self.queue_rules.admitted(admitted, now, self.num_waiting)
         duration_s = self.step_time.mixed_s(
@@ -377,6 +384,7 @@ class Replica:
                 recorder.first_token_s[request] = now
             else:
                 recorder.gap(request, now - sequence.gap_since_s)
+                recorder.turn(request, now, DECODING_AGAIN)
                 sequence.gap_since_s = -1.0
             sequence.first_row = recorder.num_rows
 
@@ -389,10 +397,19 @@ class Replica:
             self._close(now)
         for sequence in self.scheduler.preempted:
             recorder.preemptions[sequence.index] += 1
+            if sequence.state != DONE:
+                recorder.turn(sequence.index, now, PREEMPTED)
+                self._sent_back.add(sequence.index)
         for sequence in (*self.scheduler.preempted, *self.scheduler.skipped):
             if sequence.generated and sequence.gap_since_s < 0.0 and sequence.state != DONE:
                 recorder.stretch(sequence.index, sequence.first_row)
                 sequence.gap_since_s = now
+
+    def _resume(self, request: int, now: float) -> None:
+        """*request* is in a batch: for the first time since it was preempted, if it was."""
+        if request in self._sent_back:
+            self._sent_back.remove(request)
+            self.recorder.turn(request, now, RESUMED)
 
     def _record_aborted(self) -> None:
         recorder = self.recorder
