@@ -42,9 +42,9 @@ def trees(draw: st.DrawFn) -> tuple[list[list[int]], list[int]]:
     """Chains of ids in which some go on from a part of an earlier one, and the prompts' tokens."""
     chains: list[list[int]] = []
     fresh = 0
-    for _ in range(draw(st.integers(1, 12))):
-        before = draw(st.sampled_from(chains)) if chains and draw(st.booleans()) else []
-        kept, more = draw(st.integers(0, len(before))), draw(st.integers(0, 4))
+    for _ in range(draw(st.integers(1, 16))):
+        before = draw(st.sampled_from([[], *chains]))
+        kept, more = draw(st.integers(0, len(before))), draw(st.sampled_from([0, 0, 1, 1, 2, 5]))
         more += kept + more == 0
         chains.append(before[:kept] + list(range(fresh, fresh + more)))
         fresh += more
@@ -169,6 +169,9 @@ def test_a_mooncake_file_as_it_is() -> None:
     )
     assert trace.arrival_ns is not None
     assert trace.arrival_ns.tolist() == [0, 250_000, 3_000_000_000]
+    whole = read(MOONCAKE, {**MOONCAKE, "timestamp": 6000}).arrival_ns
+    assert whole is not None
+    assert whole.tolist() == [0, 3_000_000_000]
     assert trace.prompt_tokens.tolist() == [1200, 1600, 1200]
     assert trace.chains is not None
     assert trace.chains.block_tokens == 512
@@ -224,6 +227,19 @@ def test_zero_output_of_a_file_of_lines() -> None:
     assert faults_of(content, "error")[0].startswith("t.jsonl:1: has no output token")
 
 
+def test_contents_taken_apart() -> None:
+    """Any rows in any order; those set apart share neither prompts nor answers that are gone on from."""
+    at = np.array([0, 2, 2, 3])
+    contents = Contents(at, np.array([0, 4, 4]), np.array([5, 9, 7]), np.array([4, 2, -1]))
+    rows = np.array([2, 0, 1, 0])
+    told = [contents.take(rows).of(row) for row in range(4)]
+    assert told == [contents.of(row) for row in rows.tolist()]
+    apart = contents.take(rows, apart=np.array([0, 0, 1, 2]))
+    assert [apart.of(row) for row in range(4)] == [
+        (((4, 7),), -1), (((0, 5), (4, 9)), 4), ((), 7), (((10, 5), (14, 9)), 14)
+    ]  # fmt: skip
+
+
 def replay(path: Path, requests: int, prefixes: dict[str, Any] | None = None) -> Any:
     here = {"kind": "trace", "path": str(path)}
     workload = {"arrivals": here, "lengths": here, "prefixes": prefixes or {"kind": "trace"}}
@@ -233,11 +249,12 @@ def replay(path: Path, requests: int, prefixes: dict[str, Any] | None = None) ->
 def test_a_trace_sent_again_is_sent_by_others(tmp_path: Path) -> None:
     """The second pass has the rows, and what they share, of the first, and shares nothing with it."""
     path = tmp_path / "day.jsonl.gz"
-    rows = [{**MOONCAKE, "timestamp": time, "hash_ids": [0, 1, 10 + time]} for time in range(3)]
+    rows = [{**MOONCAKE, "timestamp": time, "hash_ids": [0, 1, 10 + time], "output_length": 1 + time}
+            for time in range(3)]  # fmt: skip
     path.write_bytes(gzip.compress(lines(*rows)))
     sent = replay(path, 7)
     assert sent.contents is not None
-    assert len(sent.contents) == 7
+    assert sent.output_tokens.tolist() == [1, 2, 3, 1, 2, 3, 1]
     shared = [[shared_tokens(sent.contents, a, b) for b in range(7) if b != a] for a in (0, 3, 6)]
     assert shared == [[1024, 1024, 0, 0, 0, 0], [0, 0, 0, 1024, 1024, 0], [0] * 6]
     assert sent.notes["prompt_tokens_seen_before"] == 4 * 1024

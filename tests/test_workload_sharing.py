@@ -14,7 +14,6 @@ from sim.scenario.tree import Faults
 from sim.scenario.yaml_core import read_file
 from sim.workload import Contents, Requests, generate, lru_hit_ratio, mean_tokens, read_trace, reusable_tokens
 from sim.workload.chains import check_chains, compress
-from sim.workload.prefixes import group_shares
 
 SHARED = Path(__file__).parents[1].parent / "shared" / "data" / "traces"
 LENGTHS = {"kind": "lognormal", "prompt_mean": 60, "output_mean": 20, "cv": 1.0}
@@ -64,6 +63,15 @@ def test_heads_move_nothing_else(more: dict[str, Any]) -> None:
         assert before.tobytes() == after.tobytes()
 
 
+def test_heads_are_drawn_from_a_stream_of_their_own() -> None:
+    """Who has a head says nothing of how patient a client is, nor of when it comes or how long it is."""
+    requests = sent(8000, patience=PATIENCE, prefixes={**GROUPS, "share": 0.5})
+    headed = np.diff(contents_of(requests).offsets) > 0
+    gaps_s = np.diff(requests.arrival_s, prepend=0.0)
+    for column in (gaps_s, *columns(requests)[1:]):
+        assert abs(np.corrcoef(headed, column)[0, 1]) < 4 / np.sqrt(8000)
+
+
 @pytest.mark.parametrize("more", [{"prefixes": GROUPS}, {"sessions": SESSIONS, "prefixes": GROUPS},
                                   {"answers": 3, "prefixes": GROUPS}], ids=str)  # fmt: skip
 def test_a_longer_run_begins_with_the_shorter_one(more: dict[str, Any]) -> None:
@@ -98,7 +106,8 @@ def test_hits_of_popular_heads_follow_the_closed_form(zipf: float, share: float)
     count, head, prompt, groups = 1500, 100, 160, 300
     prefixes = {"kind": "groups", "groups": groups, "tokens": head, "zipf": zipf, "share": share}
     lengths = {"kind": "fixed", "prompt_tokens": prompt, "output_tokens": 2}
-    chances = share * group_shares(groups, zipf)
+    weights = np.arange(1, groups + 1) ** -zipf
+    chances = share * weights / weights.sum()
     expected = count * share - (1 - (1 - chances) ** count).sum()
     found = [
         reusable(sent(count, seed=seed, lengths=lengths, prefixes=prefixes)).sum() / head
@@ -131,23 +140,25 @@ def test_several_answers_share_their_prompt_and_nothing_else() -> None:
     assert (contents_of(requests).tails == -1).all()
 
 
-def turns_by_session(requests: Requests) -> list[list[int]]:
-    """The rows of each session that has two turns in the run at least, in order."""
+def turns_by_session(requests: Requests, groups: int = 0) -> list[list[int]]:
+    """The rows of each session that has two turns in the run at least, in order; *groups* heads are none."""
     sessions: dict[int, list[int]] = {}
     for row in range(len(requests)):
         segments, tail = contents_of(requests).of(row)
         name = tail if tail >= 0 else segments[-1][0] if segments else -1
-        if name >= 0:
+        if name >= groups:
             sessions.setdefault(name, []).append(row)
     return [rows for rows in sessions.values() if len(rows) > 1]
 
 
-def test_a_turn_goes_on_from_prompt_and_answer_of_the_last() -> None:
+@pytest.mark.parametrize("more", [{}, {"prefixes": GROUPS}], ids=["alone", "heads"])
+def test_a_turn_goes_on_from_prompt_and_answer_of_the_last(more: dict[str, Any]) -> None:
     """It is longer than both, and shares all of them but the answer's last token; it comes a gap later."""
     gap = {"kind": "fixed", "mean_s": 5.0}
-    requests = sent(sessions={"turns": SESSIONS["turns"], "gap": gap})
+    requests = sent(sessions={"turns": SESSIONS["turns"], "gap": gap}, **more)
     found = reusable(requests)
-    pairs = [pair for rows in turns_by_session(requests) for pair in pairwise(rows)]
+    groups = 20 if more else 0
+    pairs = [pair for rows in turns_by_session(requests, groups) for pair in pairwise(rows)]
     assert len(pairs) > 200
     for before, after in pairs:
         said = requests.prompt_tokens[before] + requests.output_tokens[before]
@@ -160,12 +171,13 @@ def test_a_turn_goes_on_from_prompt_and_answer_of_the_last() -> None:
 def test_sessions_come_at_the_asked_rate_from_the_start(kind: str) -> None:
     """Sessions that began earlier are there at t = 0: each third of the run has a third of its requests,
     and the mean prompt is the one that is told beforehand."""
-    sessions = {**SESSIONS, "turns": {"kind": kind, "mean": 4.0}}
+    gap = {"kind": "exponential", "mean_s": 200.0}
+    sessions = {"turns": {"kind": kind, "mean": 4.0}, "gap": gap}
     run = {"duration_s": 3000.0, "seed": 1}
     workload = {"arrivals": {"kind": "poisson"}, "lengths": LENGTHS, "sessions": sessions}
     requests = generate(workload, {"rate_per_s": 10.0}, run)
     thirds, _ = np.histogram(requests.arrival_s, bins=3, range=(0, 3000))
-    assert thirds == pytest.approx(10_000, rel=0.06)
+    assert thirds == pytest.approx(10_000, rel=0.08)
     assert requests.prompt_tokens.mean() == pytest.approx(mean_tokens(workload)[0], rel=0.05)
 
 
@@ -182,6 +194,14 @@ def test_users_who_think_wait_for_an_earlier_request() -> None:
     pairs = {pair for rows in turns_by_session(requests) for pair in pairwise(rows)}
     assert pairs == {(int(previous[row]), int(row)) for row in waiting}
     assert sent(sessions=SESSIONS).follows is None
+
+
+@pytest.mark.parametrize(("capacity", "hits"), [(0, 0), (1, 0), (2, 1), (3, 2), (4, 3)])
+def test_a_small_cache_keeps_first_blocks(capacity: int, hits: int) -> None:
+    """A prompt of three blocks, then one of one block, then the first again: its first block goes last."""
+    ends = np.array([30, 30])
+    contents = Contents(np.array([0, 1, 1, 2]), np.array([0, 0]), ends, np.full(3, -1))
+    assert lru_hit_ratio(contents, np.array([30, 10, 30]), 10, capacity) == hits / 7
 
 
 @pytest.mark.parametrize("name", ["conversation", "synthetic"])
