@@ -122,8 +122,8 @@ def _contradictions(chains: Chains) -> LineFaults:
         faults.append((
             int(chains.lines[rows[place]]),
             f"hash id {name} comes {here} here and {there} on line {chains.lines[rows[first[place]]]}, but "
-            "an id stands for its block and all before it: the hash chains contradict each other; if ids stand for "
-            "their own block alone, write prefixes.hash_of: block",
+            "an id stands for its block and all before it: the hash chains contradict each other; if ids "
+            "stand for their own block alone, write prefixes.hash_of: block",
         ))  # fmt: skip
     return faults
 
