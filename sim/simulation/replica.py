@@ -1,10 +1,11 @@
 """The event loop of one serving replica.
 
-Iteration after iteration: the scheduler forms a batch, the step-time model says how long it takes,
-one event ends it. Iterations that would repeat an unchanged batch are one event, a *leap*. What
-could change the batch in the middle of a leap (an arrival that may be admitted, an abort) shortens
-it to the iteration in progress. ``max_leap=1`` is the step-by-step simulator; both give the same
-bytes.
+Iteration after iteration: the scheduler forms a batch, the step-time model says how long it takes.
+Iterations that would repeat an unchanged batch are taken in one go, a *leap*. What could change the
+batch in the middle of a leap (an arrival that may be admitted, an abort) shortens it to the iteration
+in progress; whoever announces an arrival (*next_arrival_s*) has it shortened from the start, and with
+`go_on` spares the replica an event of its own. ``max_leap=1`` is the step-by-step simulator; both give
+the same bytes.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from sim.serving.queue_rules import QueueRules
 from sim.serving.scheduler import Scheduler
 from sim.serving.sequence import DONE, PREFILL, WAITING, Sequence
 from sim.serving.static import StaticScheduler
+from sim.simulation.alarm import Alarm
 from sim.simulation.clockwork import Clockwork
 from sim.simulation.recorder import (
     CANCELLED,
@@ -39,17 +41,6 @@ from sim.simulation.recorder import (
 # triggers smaller priorities first, and its own timeouts have 1.
 AFTER_ARRIVALS = EventPriority(2)
 INFINITY = float("inf")
-
-
-class Alarm(Event):
-    """An event that is triggered from the start and only waits for its time; it can be set again."""
-
-    _ok = True
-    _value = None
-
-    def __init__(self, calls: list[Callable[[Event], Any]]) -> None:
-        self.calls = calls  # the callbacks, whenever it is set
-        self.callbacks = None  # type: ignore[assignment]  # SimPy's own mark of an event that has rung
 
 
 class Replica:
