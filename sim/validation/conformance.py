@@ -30,6 +30,8 @@ _CONFIG = {
     "long_prefill_token_threshold",
     "policy",
 }
+# Recorded since asynchronous scheduling is; without them it is off, as is the watermark.
+_OPTIONAL = {"async_scheduling", "watermark", "engine", "engine_version"}
 _ROW_FIELDS = ("step", "tokens", "preempted", "finished", "free_blocks", "cached_tokens")
 
 
@@ -175,11 +177,18 @@ def _unsupported(config: dict[str, Any]) -> str | None:
         reasons.append(f"policy {config['policy']}")
     if config["enable_prefix_caching"]:
         reasons.append("prefix caching")
+    if config.get("async_scheduling"):
+        reasons.append("asynchronous scheduling")
+    if config.get("watermark"):
+        reasons.append("a watermark")
+    if config.get("engine", "vllm") != "vllm":
+        reasons.append(f"engine {config['engine']}")
     return " and ".join(reasons) or None
 
 
 def _cases(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     opener = gzip.open if path.suffix == ".gz" else open
+    number = 0
     try:
         with opener(path, "rt", encoding="utf-8") as lines:
             for number, line in enumerate(lines, 1):
@@ -188,7 +197,8 @@ def _cases(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     except FileNotFoundError:
         raise InputFault(f"{path}: no such recording") from None
     except (OSError, EOFError, UnicodeDecodeError, zlib.error) as error:
-        raise InputFault(f"{path}: cannot be read as a recording ({error})") from None
+        past = f" past line {number}" if number else ""
+        raise InputFault(f"{path}: cannot be read as a recording{past} ({error})") from None
 
 
 def _case(place: str, line: str) -> dict[str, Any]:
@@ -211,15 +221,24 @@ def _config_faults(config: Any) -> Iterator[str]:
     if not isinstance(config, dict):
         yield f"config must be an object (got {config!r})"
         return
-    unknown = sorted(set(config) - _CONFIG)
+    unknown = sorted(set(config) - _CONFIG - _OPTIONAL)
     lacking = sorted(_CONFIG - set(config))
     if unknown or lacking:
         what = [f"has unknown settings {', '.join(unknown)}"] if unknown else []
         what += [f"lacks {', '.join(lacking)}"] if lacking else []
-        yield f"config {' and '.join(what)}; known: {', '.join(sorted(_CONFIG))}"
+        yield f"config {' and '.join(what)}; known: {', '.join(sorted(_CONFIG | _OPTIONAL))}"
         return
+    yield from _optional_faults(config)
     for key in ("usable_blocks", "block_size", "max_num_batched_tokens", "max_num_seqs"):
         yield from _positive(f"config.{key}", config[key])
+
+
+def _optional_faults(config: dict[str, Any]) -> Iterator[str]:
+    if not isinstance(config.get("async_scheduling", False), bool):
+        yield f"config.async_scheduling must be true or false (got {config['async_scheduling']!r})"
+    watermark = config.get("watermark", 0.0)
+    if isinstance(watermark, bool) or not isinstance(watermark, int | float) or not 0 <= watermark < 1:
+        yield f"config.watermark must be a number >= 0 and below 1 (got {watermark!r})"
 
 
 def _request_faults(requests: Any) -> Iterator[str]:
