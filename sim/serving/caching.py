@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sim.serving.prefix_cache import NO_HIT, Content, Hit, PrefixCache
-from sim.serving.sequence import DECODE, Sequence
+from sim.serving.sequence import DECODE, LEAVING, Sequence
 
 
 class Caching:
@@ -105,5 +105,10 @@ class Caching:
     def _catch_up(self, stream: int, iteration: int) -> None:
         for sequence in self._together[stream]:
             if sequence.state == DECODE:
-                assert sequence.content is not None
-                self.blocks.fill(sequence.content, sequence.origin + iteration - self._behind)
+                tokens = sequence.origin + iteration
+            elif sequence.state == LEAVING:
+                tokens = sequence.computed
+            else:  # told as it computes
+                continue
+            assert sequence.content is not None
+            self.blocks.fill(sequence.content, tokens - self._behind)
