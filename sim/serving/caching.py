@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sim.serving.prefix_cache import NO_HIT, Content, Hit, PrefixCache
-from sim.serving.sequence import DECODE, Sequence
+from sim.serving.sequence import DECODE, LEAVING, Sequence
 
 
 class Caching:
@@ -107,3 +107,6 @@ class Caching:
             if sequence.state == DECODE:
                 assert sequence.content is not None
                 self.blocks.fill(sequence.content, sequence.origin + iteration - self._behind)
+            elif sequence.state == LEAVING:
+                assert sequence.content is not None
+                self.blocks.fill(sequence.content, sequence.computed - self._behind)
