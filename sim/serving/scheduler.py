@@ -106,7 +106,7 @@ class Scheduler(Decoding):
         self.num_waiting = waiting = self.num_waiting + 1
         return (
             (waiting == 1 or self.waiting[0] is sequence)
-            and len(self.running) < self.max_num_seqs
+            and len(self.running) - len(self._leaving) < self.max_num_seqs
             and self.num_decode < self.max_num_batched_tokens
         )
 
