@@ -39,7 +39,8 @@ class Caching:
 
     def answers_grow(self, sequence: Sequence) -> bool:
         """Whether what *sequence* would find can grow while the batch repeats."""
-        return sequence.content is not None and sequence.content.tail in self._together
+        content = sequence.content
+        return content is not None and any(stream in self._together for stream, _ in content.path)
 
     def catch_up(self, iteration: int) -> None:
         """What has been answered with a stream of several can be found, in the order of the batch."""
