@@ -8,13 +8,16 @@ SCENARIO ?= scenarios/chat-8b-a100.yaml
 OUT ?= out/$(basename $(notdir $(SCENARIO)))
 FILE ?= $(wildcard tests/data/*.jsonl tests/data/*.jsonl.gz)
 
-.PHONY: knee test validate bench lint conformance clean
+.PHONY: knee test docs validate bench lint conformance clean
 
 knee: $(STAMP)  ## the demonstration: how much of this traffic can one GPU serve?
 	$(BIN)/kneesim knee $(SCENARIO) --out $(OUT)
 
 test: $(STAMP)  ## all tests but the slow ones
 	$(BIN)/python -m pytest -m "not slow"
+
+docs: $(STAMP)  ## write the pages and the README's numbers again, from what is simulated now
+	@for page in claims worked_example scenario_keys readme; do $(BIN)/python docs/$$page.py || exit $$?; done
 
 validate: $(STAMP)  ## how often intervals hold the true knee: a thousand searches each (an hour)
 	$(BIN)/python -m pytest -m slow -s tests/test_knee_interval.py tests/test_coverage_llm.py

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sim.faults import InputFault
-from sim.scenario import Scenario, load
 from sim.version import __version__
 
 if TYPE_CHECKING:
@@ -15,6 +14,7 @@ if TYPE_CHECKING:
     from sim.planning.search import Progress
     from sim.planning.sweep import Sweep
     from sim.results import Result
+    from sim.scenario import Scenario, load
 
 __all__ = ["InputFault", "Scenario", "__version__", "find_knee", "load", "simulate", "sweep"]
 
@@ -24,8 +24,7 @@ def simulate(scenario: Scenario | str | Path, max_leap: int | None = None) -> Re
     from sim import simulation
     from sim.results import Result
 
-    if not isinstance(scenario, Scenario):
-        scenario = load(scenario)
+    scenario = _loaded(scenario)
     return Result(simulation.simulate(scenario, max_leap))
 
 
@@ -39,8 +38,7 @@ def find_knee(
     from sim.planning import knee
     from sim.report.figures import knee_figure
 
-    if not isinstance(scenario, Scenario):
-        scenario = load(scenario)
+    scenario = _loaded(scenario)
     return knee.find_knee(scenario, precision=precision, progress=progress, draw=knee_figure)
 
 
@@ -60,6 +58,20 @@ def sweep(
     """
     from sim.planning import sweep as planning
 
-    if not isinstance(scenario, Scenario):
-        scenario = load(scenario)
+    scenario = _loaded(scenario)
     return planning.sweep(scenario, over, seeds=seeds, workers=workers, out=out, progress=progress)
+
+
+def _loaded(scenario: Scenario | str | Path) -> Scenario:
+    from sim import scenario as values
+
+    return scenario if isinstance(scenario, values.Scenario) else values.load(scenario)
+
+
+def __getattr__(name: str) -> Any:
+    """`Scenario` and `load`, imported when asked for: whoever starts a command must not wait for numpy."""
+    if name in ("Scenario", "load"):
+        from sim import scenario
+
+        return getattr(scenario, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,5 +1,5 @@
 """`python -m sim` is `kneesim`."""
 
-from sim.cli.main import main
+from sim.cli.start import main
 
 main()

@@ -24,7 +24,8 @@ def did_you_mean(word: str, possible: Iterable[str], *, show: int = 12) -> str:
 
     names = sorted(possible)
     near = difflib.get_close_matches(word, names, n=1, cutoff=0.6)
-    if near:
+    near = near or [name for name in names if word and name.startswith(f"{word}_")]
+    if len(near) == 1:
         return f"; did you mean {near[0]}?"
     more = f", ... ({len(names)} in all)" if len(names) > show else ""
     return f"; possible: {', '.join(names[:show])}{more}" if names else ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
@@ -17,17 +18,28 @@ def make_folder(directory: Path) -> None:
     write_whole(directory / ".writable", "").unlink()
 
 
-def write_whole(path: Path, content: str | bytes) -> Path:
+def may_write(path: Path) -> None:
+    """See that a file *path* can be written, before work is done for it; raises `InputFault` where not."""
+    if path.is_dir():
+        raise InputFault(f"{path} cannot be written: it is a folder")
+    make_folder(path.parent)
+
+
+def write_whole(path: Path, content: str | bytes | Iterable[bytes]) -> Path:
     """Write *content* beside *path*, then rename it there: a reader never sees half a file.
 
-    Text is UTF-8 with `\\n` line ends on every system. The folder is made if it is missing.
-    Raises `InputFault` where the place cannot be written.
+    Content in parts is never in memory as a whole. Text is UTF-8 with `\\n` line ends on every system.
+    The folder is made if it is missing. Raises `InputFault` where the place cannot be written.
     """
-    data = content.encode("utf-8") if isinstance(content, str) else content
+    content = content.encode("utf-8") if isinstance(content, str) else content
     beside = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        beside.write_bytes(data)
+        if isinstance(content, bytes):
+            beside.write_bytes(content)
+        else:
+            with open(beside, "wb") as file:
+                file.writelines(content)
         beside.replace(path)
     except OSError as error:
         with suppress(OSError):

@@ -23,6 +23,9 @@ class Replay:
     tokens_s: list[list[float]]
     blocks: list[int] = field(default_factory=list)  # in use, iteration by iteration
     seconds: list[float] = field(default_factory=list)
+    starts_s: list[float] = field(default_factory=list)
+    running: list[int] = field(default_factory=list)  # requests once the batch is formed, and so below
+    waiting: list[int] = field(default_factory=list)
     kept_tokens: list[int] = field(default_factory=list)  # KV tokens of those that decode
     only_decodes: list[bool] = field(default_factory=list)
     preemptions: int = 0
@@ -88,6 +91,9 @@ def replay(run: Run) -> Replay:
         found.preemptions += len(scheduler.preempted)
         found.blocks.append(scheduler.num_blocks - scheduler.free_blocks)
         found.seconds.append(end_s - start_s)
+        found.starts_s.append(start_s)
+        found.running.append(len(scheduler.running))
+        found.waiting.append(scheduler.num_waiting)
         found.kept_tokens.append(context)
         found.only_decodes.append(not new)
         gone = [i for i in inside if leaves_s[i] <= end_s]

@@ -13,7 +13,7 @@ import sim
 from sim.results import Result
 from sim.scenario import Scenario
 from sim.simulation import Run
-from sim.simulation.recorder import GAP, STEP, STRETCH
+from sim.simulation.recorder import GAP, STEP, STRETCH, TURN
 
 NO_FRONT_END = {
     "engine.front_end_latency_s": 0.0,
@@ -53,9 +53,9 @@ class EvenBatch:
     def elapsed_s(self, iterations: int) -> float:
         return iterations * self.step_s
 
-    def reaches(self, elapsed_s: float, iterations: int, total_s: float) -> tuple[int, float]:
-        count = math.ceil(elapsed_s / self.step_s) or 1
-        return count, count * self.step_s
+    def reaches(self, elapsed_s: float, last: int) -> tuple[int, float]:
+        count = math.ceil(min(elapsed_s / self.step_s, last)) or 1
+        return count, self.elapsed_s(count)
 
 
 class EvenSteps:
@@ -96,7 +96,7 @@ def answer(run: Run) -> dict[str, bytes]:
     texts = {name: json.dumps(column.tolist()).encode() for name, column in named.items()}
     logs = {
         f"log.{name}": run.recorder.column(name).tobytes()
-        for row in (STEP, STRETCH, GAP)
+        for row in (STEP, STRETCH, GAP, TURN)
         for name in row.names or ()
     }
     return {"summary": json.dumps(without_times(result.summary())).encode(), **texts, **logs}

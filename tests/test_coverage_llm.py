@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from functools import cache
+from math import log
 
+import numpy as np
 import pytest
 
 import sim
@@ -11,6 +13,7 @@ from sim.planning.elasticities import saturated
 from sim.planning.interval import Sampling
 from sim.planning.judge import sampled
 from sim.planning.limits import limits_of
+from sim.planning.replications import Replications
 from sim.planning.search import Search, Simulate
 from sim.results import Result
 from sim.simulation import simulate
@@ -43,8 +46,15 @@ def knee(seed: int, requests: int, precision: float) -> Sampling:
 
 @cache
 def true_knee() -> float:
-    """From twenty replications of a hundred thousand requests."""
-    return knee(10**6, 100_000, 0.5).load
+    """From twenty replications of a hundred thousand requests at a load on either side, joined by a line."""
+    asked = sim.load(CHAT).replace({"run.seed": 10**6})
+    (limit,) = limits_of(asked.slo)
+    runs = Replications(asked, "load.rate_per_s", (limit,), lambda x: Result(simulate(x)), 100_000)
+    runs.first = 5000
+    loads = (15.6, 16.1)
+    low, high = (float(runs.pool(load, limit, 20).log(np.ones((1, 20)))[0]) for load in loads)
+    assert low < log(limit.bound_s) < high
+    return loads[0] * (loads[1] / loads[0]) ** ((log(limit.bound_s) - low) / (high - low))
 
 
 def covered(repetitions: int, precision: float) -> float:

@@ -18,6 +18,7 @@ from analytic import FakeScenario, queueing
 from sim.faults import InputFault
 from sim.files import write_whole
 from sim.planning.knee import Knee, find_knee
+from sim.report.answer import answer
 from sim.report.assumptions import assumptions, coefficient_kinds
 from sim.report.figures import knee_figure, save
 from sim.report.knee_report import knee_markdown, points_csv, write_knee
@@ -61,10 +62,11 @@ def texts(figure: Any) -> str:
 
 
 def test_the_title_is_the_answer(knee: Knee) -> None:
-    """The figure's title, the report's and the terminal's first words are one sentence."""
+    """The figure's title and the report's first words are one sentence, which ends as the terminal's does."""
     figure = knee_figure(knee)
-    assert headline(knee) in texts(figure)
-    assert f"**{headline(knee)}.**" in knee_markdown(knee)
+    assert answer(knee) in texts(figure)
+    assert f"**{answer(knee)}.**" in knee_markdown(knee)
+    assert answer(knee).partition(" within ")[2] == headline(knee).partition(" within ")[2] != ""
     assert knee_text(knee).startswith(headline(knee))
     assert headline(knee).endswith("TPOT p99 gives way first")
 
@@ -188,9 +190,9 @@ def test_awkward_answers_are_drawn_too(slo: dict[str, float], fake: dict[str, An
     knee = find_knee(FakeScenario(slo=slo), simulate=queueing(**fake))
     figure = knee_figure(knee)
     save(figure, tmp_path / "knee.png")
-    assert headline(knee) in texts(figure)
+    assert answer(knee) in texts(figure)
     assert knee_text(knee).startswith(headline(knee))
-    assert headline(knee) in knee_markdown(knee)
+    assert answer(knee) in knee_markdown(knee)
 
 
 def test_equal_knees_give_equal_bytes(tmp_path: Path) -> None:

@@ -58,6 +58,7 @@ def test_holds_in_a_long_stable_run(load: float) -> None:
     held_s = found["concurrency_mean"] * (window["end_s"] - window["start_s"])
     bound = max(hang_over) / held_s
     assert found["checks"]["littles_law_relative_error"] <= bound + 1e-12
+    assert "littles_law_reason" not in found["checks"]
     assert bound < 0.02
 
 
@@ -71,6 +72,7 @@ def test_is_broken_by_an_unstable_run(load: float) -> None:
     """
     found = summary(load)
     assert found["checks"]["littles_law_relative_error"] == pytest.approx(load - 1, rel=0.2)
+    assert "no error of the run" in found["checks"]["littles_law_reason"]
     assert not found["stable"]
     assert any("unstable" in warning for warning in found["warnings"])
     assert found["queue_growth_per_s"] == pytest.approx((load - 1) * CAPACITY_PER_S, rel=0.1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 from pathlib import Path
 from typing import Any
@@ -58,3 +59,13 @@ def test_the_notebooks_are_there() -> None:
         "02-static-against-continuous.ipynb",
         "03-memory-levers.ipynb",
     ]
+
+
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_many_runs_are_a_sweep(name: str) -> None:
+    """A row of loads or a table of levers is `sim.sweep`, as a user would write it, and no loop of runs."""
+    code = "\n".join("".join(cell["source"]) for cell in cells(name) if cell["cell_type"] == "code")
+    loops = [node for node in ast.walk(ast.parse(code)) if isinstance(node, ast.For | ast.comprehension)]
+    assert "sim.sweep(" in code
+    assert not [loop for loop in loops if "simulate" in ast.unparse(loop)]
+    assert code.count("sim.simulate(") <= 1

@@ -18,10 +18,10 @@ import sim
 from sim.faults import InputFault
 from sim.planning.knee import Knee, find_knee
 from sim.report import page_sections
+from sim.report.answer import answer
 from sim.report.page import CONTENTS, page, write_page
 from sim.report.page_runs import BINS, SLOWER, LoadRun, loads_of, run_loads
 from sim.report.page_story import Story
-from sim.report.text import headline
 from sim.results import Result
 from sim.simulation import ledger_of, simulate
 
@@ -83,11 +83,11 @@ def words(html: str) -> str:
     return unescape(re.sub(r"<[^>]+>", " ", re.sub(r"<style>.*?</style>", "", html, flags=re.S)))
 
 
-def test_the_answer_comes_first_and_is_the_terminal_s_sentence(html: str, knee: Knee) -> None:
-    """The one h1 is the headline; the sections follow in the order in which a reviewer asks."""
+def test_the_answer_comes_first_and_is_the_figures_sentence(html: str, knee: Knee) -> None:
+    """The one h1 is the title of knee.png; the sections follow in the order in which a reviewer asks."""
     heading = re.search(r"<h1>(.*?)</h1>", html)
     assert heading is not None
-    assert unescape(re.sub("<[^>]+>", "", heading[1])) == f"{headline(knee)}."
+    assert unescape(re.sub("<[^>]+>", "", heading[1])) == f"{answer(knee)}."
     places = [html.index(f'<section id="{name}"') for name in CONTENTS]
     assert places == sorted(places)
 
@@ -303,8 +303,8 @@ def test_warnings_are_announced_at_the_top(html: str, knee: Knee) -> None:
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        (("slo.ttft_p99_s=0.001",), "No load meets"),
-        (("slo={e2e_p95_s: 1000000}",), "the queue gives way first"),
+        (("slo.ttft_p99_s=0.001",), "no load meets"),
+        (("slo={e2e_p95_s: 500000}",), "the queue gives way first"),
         (("workload={lengths: {kind: fixed, prompt_tokens: 64, output_tokens: 1}}",), "not evaluated"),
         (("cost.gpu_hour_usd=0",), "$0.00"),
     ],

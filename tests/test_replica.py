@@ -34,8 +34,8 @@ class Second:
     def elapsed_s(self, iterations: int) -> float:
         return float(iterations)
 
-    def reaches(self, elapsed_s: float, iterations: int, total_s: float) -> tuple[int, float]:
-        count = max(ceil(elapsed_s), 1)
+    def reaches(self, elapsed_s: float, last: int) -> tuple[int, float]:
+        count = max(ceil(min(elapsed_s, last)), 1)
         return count, float(count)
 
 
@@ -104,7 +104,7 @@ class Timeline:
         replica = Replica(env, Scheduler(blocks, 16, seqs, budget), Seconds(), recorder, self.max_leap)
         possible = np.array(schedulable or [True] * len(requests))
         front_end = front_end or FrontEnd(0.0, 0.0, 0.0)
-        env.process(open_loop(env, workload, possible, front_end, replica, recorder))
+        open_loop(env, workload, possible, front_end, replica, recorder)
         env.run()
         assert replica.scheduler.free_blocks == blocks
         assert not replica.scheduler.running
@@ -312,7 +312,7 @@ def test_a_step_is_priced_by_what_is_in_it() -> None:
     clock, env, recorder = Listening(), Environment(), Recorder(2)
     replica = Replica(env, Scheduler(1000, 16, 16, 256), clock, recorder)
     sent = Requests(np.array([0.0, 1.0]), np.array([10, 600]), np.array([9, 2]))
-    env.process(open_loop(env, sent, np.array([True, True]), FrontEnd(0.0, 0.0, 0.0), replica, recorder))
+    open_loop(env, sent, np.array([True, True]), FrontEnd(0.0, 0.0, 0.0), replica, recorder)
     env.run()
     assert clock.asked == [
         (0, 0, 1, 10, 0, 100, 1),

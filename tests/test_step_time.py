@@ -159,7 +159,7 @@ def test_reaches_finds_the_first_end_at_or_after_a_time(
     asked_s = float(ends_s[ceil(share * iterations) - 1 if share else 0]) + ticks * TICK_S
     asked_s = min(asked_s, float(ends_s[-1]))
     first = int(np.searchsorted(ends_s, asked_s))
-    assert composition.reaches(asked_s, iterations, float(ends_s[-1])) == (first + 1, ends_s[first])
+    assert composition.reaches(asked_s, iterations) == (first + 1, ends_s[first])
 
 
 @settings(max_examples=100, deadline=None)
@@ -172,7 +172,7 @@ def test_reaches_finds_the_iteration_in_progress(
     composition = begun(step_time(card, kv_cache_dtype=kv_cache_dtype), n, n * context)
     iterations = min(iterations, POOL_TOKENS // n - context)
     total_s = composition.elapsed_s(iterations)
-    count, end_s = composition.reaches(share * total_s, iterations, total_s)
+    count, end_s = composition.reaches(share * total_s, iterations)
     assert 1 <= count <= iterations
     assert end_s == composition.elapsed_s(count) >= share * total_s
     assert count == 1 or composition.elapsed_s(count - 1) < share * total_s

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from sim.cli.output import note, note_written, progress_bar, say, say_json
 from sim.faults import InputFault
-from sim.files import make_folder
+from sim.files import make_folder, may_write
 from sim.version import __version__
 
 if TYPE_CHECKING:
@@ -19,9 +19,20 @@ if TYPE_CHECKING:
 scenario_name = click.argument("scenario", metavar="SCENARIO")
 changes_to_it = click.argument("changes", nargs=-1, metavar="[key=value ...]")
 as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
-out_directory = click.option(
-    "--out", metavar="DIR", type=click.Path(path_type=Path), help="Write the result's files there."
-)
+
+
+class Folder(click.ParamType):
+    """A folder's name, which an empty text is not (it would be the one where one works)."""
+
+    name = "folder"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        if not str(value).strip():
+            self.fail("must name a folder (got an empty text)", param, ctx)
+        return Path(value)
+
+
+out_directory = click.option("--out", metavar="DIR", type=Folder(), help="Write the result's files there.")
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -42,6 +53,20 @@ def app() -> None:
 @click.option(
     "--max-leap", type=click.IntRange(min=1), help="Most iterations in one event; 1 steps through each."
 )
+@click.option(
+    "--trace",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Write a timeline there (.json or .json.gz) for ui.perfetto.dev.",
+)
+@click.option(
+    "--scrape-interval",
+    metavar="SECONDS",
+    type=click.FloatRange(min=0, min_open=True),
+    default=1.0,
+    show_default=True,
+    help="Time between the rows of metrics.csv, with --out.",
+)
 def run(
     scenario: str,
     changes: tuple[str, ...],
@@ -49,6 +74,8 @@ def run(
     out: Path | None,
     as_json: bool,
     max_leap: int | None,
+    trace: Path | None,
+    scrape_interval: float,
 ) -> None:
     """Simulate one scenario at its own load."""
     chosen = _load(scenario, (*changes, *(() if seed is None else (f"run.seed={seed}",))))
@@ -57,6 +84,8 @@ def run(
 
     if out is not None:
         make_folder(out)
+    if trace is not None:
+        may_write(trace)
     with progress_bar("requests") as progress:
         result = Result(simulate(chosen, max_leap, progress=progress))
     summary = result.summary()
@@ -67,7 +96,13 @@ def run(
 
         say(run_text(summary))
     if out is not None:
-        note_written(result.write(out))
+        from sim.report.metrics import write_metrics
+
+        note_written([*result.write(out), write_metrics(result, out, scrape_interval)])
+    if trace is not None:
+        from sim.report.timeline import write_timeline
+
+        note_written([write_timeline(result, trace)])
 
 
 @app.command()
@@ -78,25 +113,19 @@ def run(
 def knee(scenario: str, changes: tuple[str, ...], out: Path | None, as_json: bool) -> None:
     """Find the highest load that meets every latency limit of a scenario."""
     chosen = _load(scenario, changes)
+    from sim.cli.knee import keep, tell
+    from sim.planning.interrupted import KneeInterrupted
     from sim.planning.knee import find_knee
 
     if out is not None:
         make_folder(out)
-    with progress_bar("runs") as progress:
-        answer = find_knee(chosen, progress=progress)
-    if as_json:
-        say_json(answer.as_dict())
-    else:
-        from sim.report.text import knee_text
-
-        say(knee_text(answer))
-    if out is not None:
-        from sim.report.knee_report import write_knee
-        from sim.report.page import write_page
-        from sim.simulation import ledger_of
-
-        ledger = ledger_of(chosen).as_dict()
-        note_written([*write_knee(answer, out, ledger), write_page(answer, out, ledger)])
+    try:
+        with progress_bar("runs") as progress:
+            answer = find_knee(chosen, progress=progress)
+    except KneeInterrupted as stopped:
+        keep(stopped, out)
+        raise
+    tell(answer, as_json, out)
 
 
 @app.command()
@@ -110,7 +139,7 @@ def knee(scenario: str, changes: tuple[str, ...], out: Path | None, as_json: boo
 @click.option(
     "--out",
     metavar="DIR",
-    type=click.Path(path_type=Path),
+    type=Folder(),
     help="Write the table there; goes on after a kill.",
 )
 @as_json

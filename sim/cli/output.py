@@ -10,12 +10,17 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sim.faults import InputFault
+
 if TYPE_CHECKING:
     from sim.planning.search import Progress
 
 
 def say(text: str) -> None:
-    """Print *text* on stdout, in ASCII if stdout cannot show it; quiet once nobody reads any more."""
+    """Print *text* on stdout, in ASCII if stdout cannot show it; quiet once nobody reads any more.
+
+    Raises `InputFault` where stdout is a file on a full disk.
+    """
     if sys.stdout is None:  # closed by whoever started us
         return
     try:
@@ -26,9 +31,11 @@ def say(text: str) -> None:
         text = plain(text)
     try:
         print(text, flush=True)
-    except BrokenPipeError:
+    except OSError as error:
         # Python flushes stdout again at its end; there must be something to flush into.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if not isinstance(error, BrokenPipeError):
+            raise InputFault(f"the answer cannot be printed: {error.strerror or error}") from error
 
 
 def say_json(document: Any) -> None:
@@ -37,9 +44,14 @@ def say_json(document: Any) -> None:
 
 
 def note(text: str) -> None:
-    """Print *text* on stderr, in ASCII if it cannot be shown otherwise."""
+    """Print *text* on stderr, in ASCII if it cannot be shown otherwise; to nobody if nobody reads it."""
+    if sys.stderr is None:
+        return
     encoding = sys.stderr.encoding or "ascii"
-    print(text.encode(encoding, "replace").decode(encoding), file=sys.stderr, flush=True)
+    try:
+        print(text.encode(encoding, "replace").decode(encoding), file=sys.stderr, flush=True)
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
 
 
 def note_written(paths: Iterable[Path]) -> None:

@@ -21,18 +21,20 @@ from sim.workload import Requests, generate
 if TYPE_CHECKING:
     from sim.scenario import Scenario
 
-POPULATION = 100  # draws of the traffic that are not simulated
+POPULATION = 60  # draws of the traffic that are not simulated
 _LARGE = 20_000  # requests of such a draw, if a replication has fewer
 _APART = 1_000_000  # their numbers, beyond those of any replication
-_ROUNDS = 3  # of stretching a request's stay by the work that falls into it
 
 
 @dataclass(frozen=True)
 class Pace:
-    """How fast requests are served, roughly: seconds an output token, and a prompt token's prefill."""
+    """How fast answers are written, roughly: seconds an output token, more for each answer that is being
+    written then (*company* of them, on average, its own among them), and the prefill of a prompt token."""
 
     token_s: float
+    company_s: float
     prompt_token_s: float
+    company: float
 
 
 class Controls:
@@ -71,51 +73,69 @@ class Controls:
         """The measured requests' proxies of *limit*'s metric in traffic *number*, in s."""
         if number not in self._proxies:
             traffic = _traffic(self.runs, self.load, number, number >= _APART)
-            self._proxies[number] = proxies_s(traffic, self.pace)
-        decode_s, wait_s = self._proxies[number]
+            write_s, wait_s = proxies_s(traffic, self.pace)
+            self._proxies[number] = write_s / np.maximum(traffic.output_tokens - 1, 1), wait_s
+        token_s, wait_s = self._proxies[number]
         first = self.runs.first or 0
-        if limit.metric in ("tpot", "itl", "stall"):
-            return decode_s[first:]
-        return wait_s[first:]
+        return (token_s if limit.metric in ("tpot", "itl", "stall") else wait_s)[first:]
 
 
 def pace_of(runs: Replications, load: float) -> Pace:
-    """Measured on a replication at *load*: the time to write an answer, by its tokens and by what prompts
-    came meanwhile (least squares). Where all answers are alike the pace is their mean."""
+    """Measured on a replication at *load*: the time to write an answer, by its tokens, by how many others
+    were being written and by what prompts came in between (least squares). Where that cannot be told it is
+    the mean."""
     result = runs.at(load, 1)[0]
     requests = _traffic(runs, load, 0, False)
-    write_s = result.series("e2e") - result.series("ttft")
-    token_s = result.series("tpot")
-    known = np.flatnonzero(np.isfinite(write_s) & (requests.output_tokens > 1))
-    if not len(known):
-        return Pace(0.0, 0.0)
-    mean = float(np.nanmean(token_s))
-    prompts = np.concatenate([[0], np.cumsum(requests.prompt_tokens)])
-    end_s = requests.arrival_s[known] + result.series("e2e")[known]
-    met = prompts[np.searchsorted(requests.arrival_s, end_s)] - prompts[known + 1]
-    table = np.column_stack([requests.output_tokens[known], met]).astype(np.float64)
-    (alone, prompt), *_ = np.linalg.lstsq(table, write_s[known], rcond=None)
-    return Pace(float(alone), float(prompt)) if alone > 0 and prompt > 0 else Pace(mean, mean)
+    begin_s = requests.arrival_s + result.series("ttft")
+    end_s = requests.arrival_s + result.series("e2e")
+    known = np.flatnonzero(np.isfinite(end_s))
+    known = known[np.argsort(begin_s[known], kind="stable")]
+    tokens = requests.output_tokens[known] - 1
+    if not tokens.any():
+        return Pace(0.0, 0.0, 0.0, 0.0)
+    begin_s, end_s = begin_s[known], end_s[known]
+    prompts = np.concatenate([[0], np.cumsum(requests.prompt_tokens[known])])
+    met = prompts[np.searchsorted(begin_s, end_s, "right")] - prompts[1:]
+    company = company_of(begin_s, end_s)
+    table = np.column_stack([tokens, tokens * company, met]).astype(np.float64)
+    (token_s, company_s, prompt_s), *_ = np.linalg.lstsq(table, end_s - begin_s, rcond=None)
+    mean_s = float((end_s - begin_s).sum() / tokens.sum())
+    if min(token_s, company_s, prompt_s) <= 0.0:
+        return Pace(mean_s, 0.0, mean_s, 0.0)
+    return Pace(float(token_s), float(company_s), float(prompt_s), float(company @ tokens / tokens.sum()))
+
+
+def company_of(begin_s: np.ndarray, end_s: np.ndarray) -> np.ndarray:
+    """How many answers, on average, are being written while each is; *begin_s* never falls.
+
+    By the integral of their number up to each end, less that up to each beginning.
+    """
+    order, number = np.argsort(end_s), np.arange(len(end_s))
+    ends_s = end_s[order]
+    begun_s, ended_s = (np.concatenate([[0.0], np.cumsum(times_s)]) for times_s in (begin_s, ends_s))
+    others = np.searchsorted(ends_s, begin_s)
+    to_begin = (number - others) * begin_s - begun_s[:-1] + ended_s[others]
+    others = np.searchsorted(begin_s, ends_s)
+    to_end = np.empty(len(end_s))
+    to_end[order] = (others - number) * ends_s - begun_s[others] + ended_s[:-1]
+    return (to_end - to_begin) / np.maximum(end_s - begin_s, 1e-9)
 
 
 def proxies_s(requests: Requests, pace: Pace) -> tuple[np.ndarray, np.ndarray]:
-    """Of each request, in s: time an output token, and the wait for its first one.
+    """Of each request, in s: the time to write its answer, and the wait for its first token.
 
-    The first is the pace, plus the prefill of all prompts that arrive while the request is decoding, spread
-    over its tokens. The second is the backlog of prefill on arrival, its own included (D. V. Lindley 1952).
+    The wait is the backlog of prefill on arrival, its own included (D. V. Lindley 1952). Prefills stop the
+    writing; so on a clock that stands still meanwhile every answer takes its tokens times the pace, and then
+    whatever prefill falls in between.
     """
-    arrival_s, tokens = requests.arrival_s, requests.output_tokens
-    work_s = pace.prompt_token_s * requests.prompt_tokens
-    total_s = np.concatenate([[0.0], np.cumsum(work_s)])
-    own = np.arange(1, len(arrival_s) + 1)
-    alone_s = tokens * pace.token_s
-    stay_s, others_s = alone_s, np.zeros(len(arrival_s))
-    for _ in range(_ROUNDS):
-        last = np.maximum(np.searchsorted(arrival_s, arrival_s + stay_s), own)
-        others_s = total_s[last] - total_s[own]
-        stay_s = alone_s + others_s
-    ends_s = total_s[1:] + np.maximum.accumulate(arrival_s - total_s[:-1])
-    return others_s / np.maximum(tokens, 1) + pace.token_s, ends_s - arrival_s
+    tokens = requests.output_tokens - 1
+    total_s = np.concatenate([[0.0], np.cumsum(pace.prompt_token_s * requests.prompt_tokens)])
+    begin_s = np.maximum.accumulate(requests.arrival_s - total_s[:-1])
+    alone_s = tokens * (pace.token_s + pace.company_s * pace.company)
+    if pace.company_s:
+        alone_s = tokens * (pace.token_s + pace.company_s * company_of(begin_s, begin_s + alone_s))
+    met_s = total_s[np.searchsorted(begin_s, begin_s + alone_s, "right")] - total_s[1:]
+    return np.where(tokens > 0, alone_s + met_s, 0.0), begin_s + total_s[1:] - requests.arrival_s
 
 
 def _traffic(runs: Replications, load: float, number: int, large: bool) -> Requests:

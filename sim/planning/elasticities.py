@@ -58,19 +58,24 @@ def can_saturate(scenario: Scenario) -> bool:
 
 
 def saturated(scenario: Scenario, simulate: Simulate, requests: int) -> Saturated | None:
-    """What is completed per second while *requests* sent at once are worked off; None if almost nothing is.
+    """What is completed per second while *requests* sent at once are worked off; None if next to nothing."""
+    result = simulate(_burst(scenario, requests))
+    rate = _steady_rate(result)
+    return Saturated(rate, rate * float(result.summary()["output_tokens"]["mean"])) if rate else None
 
-    From the end of the first fifth of the answers to that of the fourth: the batch is full in between.
-    """
-    burst = scenario.replace({"load": {"mode": "burst"}, "run.requests": requests}, source="saturation")
-    result = simulate(burst)
+
+def _burst(scenario: Scenario, requests: int) -> Scenario:
+    return scenario.replace({"load": {"mode": "burst"}, "run.requests": requests}, source="saturation")
+
+
+def _steady_rate(result: Summarised) -> float:
+    """From the end of the first fifth of the answers to that of the fourth: the batch is full in between."""
     end_s = result.series("e2e")
     end_s = np.sort(end_s[np.isfinite(end_s)])
     first, last = len(end_s) // 5, len(end_s) * 4 // 5
     if last - first < 2 or end_s[last] <= end_s[first]:
-        return None
-    rate = (last - first) / float(end_s[last] - end_s[first])
-    return Saturated(rate, rate * float(result.summary()["output_tokens"]["mean"]))
+        return 0.0
+    return (last - first) / float(end_s[last] - end_s[first])
 
 
 def saturating_requests(scenario: Scenario) -> int:
@@ -86,8 +91,8 @@ def of_capacity(
 
     def measured(resource: str, factor: float) -> float:
         changed = scaled(scenario, resource, factor, ledger)
-        rate = saturated(changed, simulate, requests)
-        return log(rate.requests_per_s) if rate else 0.0
+        rate = _steady_rate(simulate(_burst(changed, requests)))
+        return log(rate) if rate else 0.0
 
     found = {}
     for name in (*SPEEDS, *(CLASSES if with_classes else ())):

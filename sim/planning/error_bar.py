@@ -8,6 +8,7 @@ from math import exp, hypot, log
 from typing import TYPE_CHECKING, Any
 
 from sim.planning.elasticities import Elasticities
+from sim.planning.interval import normal_quantile
 from sim.planning.resources import CLASSES
 
 if TYPE_CHECKING:
@@ -76,9 +77,7 @@ def parts_of(
 
     A class of kernels is one scale, as uncertain as its median held-out error.
     """
-    from scipy.special import ndtri
-
-    z = float(ndtri(0.5 + confidence / 2))
+    z = normal_quantile(0.5 + confidence / 2)
     known: dict[str, tuple[float, str]] = {}
     for name in CLASSES:
         if name != "all_reduce" or scenario.engine["tensor_parallel_size"] > 1:

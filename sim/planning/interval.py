@@ -20,7 +20,7 @@ from sim.planning.limits import Limit
 from sim.planning.replications import Pool, Replications
 from sim.workload.streams import stream
 
-LEAST_REPLICATIONS = 20
+LEAST_REPLICATIONS = 16
 BESIDE = 4  # replications at the loads beside the knee
 DRAWS = 1000
 WIDEST = 1.25  # ratio of the loads between which the knee is looked for
@@ -200,17 +200,18 @@ class Triple:
         self, limit: Limit, replications: int, confidence: float, seed: int
     ) -> tuple[float, float]:
         """Studentised bootstrap of the level, and the bootstrap's deviation of the slope, in quadrature."""
-        level, draws = self._level(limit, replications), Draws.random(seed)
+        level, once = self._level(limit, replications), Draws.once()
         above, below = level.errors(confidence, seed)
         knee = self._knee_of(limit, replications)
-        once = Draws.once()
         low, high = (float(self._crossing(limit, level.value + e, once)[0]) for e in (above, -below))
-        bent = float(np.log(self._crossing(limit, level.value, draws)).std())
-        z = normal_quantile(0.5 + confidence / 2)
-        return (
-            knee * exp(-hypot(log(knee / low), z * bent)),
-            knee * exp(hypot(log(high / knee), z * bent)),
-        )
+        bent = self.slope_error(limit, replications, confidence, seed)
+        return knee * exp(-hypot(log(knee / low), bent)), knee * exp(hypot(log(high / knee), bent))
+
+    def slope_error(self, limit: Limit, replications: int, confidence: float, seed: int) -> float:
+        """How far the slope's error may move the knee of *limit*, relative to it."""
+        level = self._level(limit, replications).value
+        knees = self._crossing(limit, level, Draws.random(seed))
+        return normal_quantile(0.5 + confidence / 2) * float(np.log(knees).std())
 
     def statistic_s(self, limit: Limit, load: float, replications: int) -> float:
         """*limit*'s statistic at *load*, in s."""
@@ -284,7 +285,7 @@ class Triple:
 
 
 def estimate(triple: Triple, precision: float, confidence: float, most: int, seed: int) -> Sampling:
-    """Replicate the knee of *triple* until its interval is +-*precision* of it, twenty times at least.
+    """Replicate the knee of *triple* until its interval is +-*precision* of it, sixteen times at least.
 
     Each look at the interval asks for as many replications as its width says, half as many again at most.
     *most* bounds them.
@@ -293,7 +294,7 @@ def estimate(triple: Triple, precision: float, confidence: float, most: int, see
     moves = 0
     while True:
         found = _look(triple, replications, confidence, precision, seed)
-        if replications >= LEAST_REPLICATIONS and moves < 3 and _is_far(triple, found, precision):
+        if replications >= LEAST_REPLICATIONS and moves < 3 and _is_far(triple, found, precision, seed):
             moves += 1
             triple.move(found.load)
             continue
@@ -303,9 +304,12 @@ def estimate(triple: Triple, precision: float, confidence: float, most: int, see
         replications = min(most, max(replications + 2, ceil(min(wanted, 1.5 * replications))))
 
 
-def _is_far(triple: Triple, found: Sampling, precision: float) -> bool:
-    """Whether the knee is so far from the middle that the slope's error would matter."""
-    return abs(log(found.load / triple.middle)) > max(precision, NARROWEST / 2)
+def _is_far(triple: Triple, found: Sampling, precision: float, seed: int) -> bool:
+    """Whether the knee lies beyond half the way from the middle to the outer loads, or so far from the middle
+    that what is not known of the slope would take all of the precision, however many replications."""
+    u, below, above = (log(x / triple.middle) for x in (found.load, triple.low, triple.high))
+    error = triple.slope_error(found.binding, found.replications, found.confidence, seed)
+    return not below / 2 <= u <= above / 2 or (not found.reached and error > precision)
 
 
 def _look(triple: Triple, replications: int, confidence: float, precision: float, seed: int) -> Sampling:

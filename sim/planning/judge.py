@@ -13,6 +13,7 @@ from sim.planning.interval import BESIDE, LEAST_REPLICATIONS, Sampling, Triple, 
 from sim.planning.limits import Limit
 from sim.planning.locate import Located, locate, long_replications, short_replications, with_values
 from sim.planning.reasons import evaluated, first_to_give_way
+from sim.planning.refusals import refusing
 from sim.planning.replications import Replications
 from sim.planning.resources import SIZES, SPEEDS
 from sim.planning.search import Point, Search
@@ -165,6 +166,8 @@ def _queue_first(search: Search, runs: Replications, physics: bool) -> Judgement
     good, bad = capacity.good, capacity.bad
     if good is None or bad is None:
         return Judgement(good, bad, None, interval_reason=NOTHING_GAVE_WAY)
+    if bad.turns_away:
+        return _refusing(search, runs, (good.load, bad.load))
     knee = good
     if search.saturated is not None:  # known better than to the nearest load tried
         knee = search.at(search.saturated.requests_per_s)
@@ -183,6 +186,18 @@ def _queue_first(search: Search, runs: Replications, physics: bool) -> Judgement
     elasticities = of_capacity(search.scenario, search.simulate, ledger, with_classes=True)
     parts = parts_of(search.scenario, elasticities, ledger, confidence)
     return _with_parts(found, knee.load, elasticities, parts)
+
+
+def _refusing(search: Search, runs: Replications, between: tuple[float, float]) -> Judgement:
+    """The knee is where too many are turned away."""
+    confidence, most, _ = _asked(search)
+    found = refusing(
+        search, runs, between, (float(search.scenario.run.get("precision", 0.02)), confidence, most)
+    )
+    count, ends = found.replications, (found.low, found.high)
+    interval = Interval(confidence, ends, None, {}, count, runs.requests, runs.first, found.reached)
+    beyond = next((p for p in search.points if p.load > found.load and not p.passes), None)
+    return Judgement(search.at(found.load), beyond, None, interval, replications=count, reached=found.reached)
 
 
 def _with_hardware(search: Search, found: Judgement) -> Judgement:

@@ -7,11 +7,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from sim.faults import InputFault
+from sim.planning import unloaded
 from sim.planning.elasticities import can_saturate, saturated, saturating_requests
 from sim.planning.error_bar import Interval
+from sim.planning.interrupted import KneeInterrupted
 from sim.planning.judge import Judgement, judge
 from sim.planning.limits import Limit, limits_of
 from sim.planning.reasons import evaluated, nearest_miss, warnings_of, why_here, why_nowhere
+from sim.planning.roofline_knees import roofline_knees
 from sim.planning.search import Point, Progress, Search, Simulate, Summarised
 from sim.planning.wording import number, output_rate
 from sim.scenario import Scenario
@@ -19,6 +22,7 @@ from sim.scenario import Scenario
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+SPEED = ("wall_s", "requests_per_s")  # of a run's `simulator`
 USUAL_RUNS = 120  # what a progress bar starts from
 
 
@@ -29,10 +33,10 @@ class Knee:
     *at* is the run at the knee, None where no load passes (*reason* says why, *nearest_miss* what came
     closest). *limits* holds each limit's value at the knee and its bound, in seconds. *breaking_limit* is
     the one that gives way first, None if the queue does. *capacity_rate_per_s* is the highest load seen
-    with a queue that does not grow, None if none was seen to grow. *interval* is the knee's, in requests per
-    second, None for a reason. *binding* and *capacity_elasticities* say what knee and capacity depend on,
-    *hardware_knees* where the hardware changes its manner; None and empty where the runs were not
-    simulated here. *points* are all loads tried, sorted.
+    with a queue that neither grows nor is kept short by refusals, None if none was seen to. *interval* is
+    the knee's, in requests per second, None for a reason. *binding* and *capacity_elasticities* say what
+    knee and capacity depend on, *hardware_knees* where the hardware changes its manner; None and empty where
+    the runs were not simulated here. *points* are all loads tried, sorted.
     """
 
     scenario: Scenario
@@ -136,7 +140,7 @@ def find_knee(
     which cannot be replicated, is bisected that far. *simulate* answers a scenario with something like a
     `Result`; what needs the physics behind it (elasticities, the total interval) is then left out.
     *progress* is told after each run; *draw* is what `Knee.plot` calls. Raises `InputFault` for a scenario
-    without limits or whose load has no rate.
+    without limits or whose load has no rate, `KneeInterrupted` on Ctrl-C.
     """
     precision = float(scenario.run.get("precision", 0.02)) if precision is None else precision
     if not 0.001 <= precision <= 0.5:
@@ -145,11 +149,17 @@ def find_knee(
     _enough_requests(limits, scenario.run.get("requests"))
     search = Search(scenario, limits, _counted(simulate or _simulated, progress))
     physics = simulate is None and isinstance(scenario, Scenario)
-    if physics and not search.is_one_path and can_saturate(scenario):
-        requests = 2 * saturating_requests(scenario)
-        search.know_capacity(saturated(scenario, search.simulate, requests))
-    search.explore(min(precision, 0.02))
-    found = judge(search, precision, physics)
+    try:
+        if physics and unloaded.look(search):
+            hopeless = Judgement(None, None, None, hardware_knees=roofline_knees(scenario))
+            return _answer(search, hopeless, draw)
+        if physics and not search.is_one_path and can_saturate(scenario):
+            requests = 2 * saturating_requests(scenario)
+            search.know_capacity(saturated(scenario, search.simulate, requests))
+        search.explore(min(precision, 0.02))
+        found = judge(search, precision, physics)
+    except KeyboardInterrupt:
+        raise KneeInterrupted(scenario, search.points) from None
     return _answer(search, found, draw)
 
 
@@ -193,7 +203,9 @@ def _counted(simulate: Simulate, progress: Progress | None) -> Simulate:
 def _point_as_dict(point: Point, scaled: bool) -> dict[str, Any]:
     load = {"rate_per_s": point.rate_per_s, **({"time_scale": point.load} if scaled else {})}
     broken = [limit.name for limit in point.broken]
-    return {**load, "passes": point.passes, "broken_limits": broken, **point.summary}
+    # How fast this machine was has no place in an answer that is the same everywhere.
+    simulator = {k: x for k, x in point.summary.get("simulator", {}).items() if k not in SPEED}
+    return {**load, "passes": point.passes, "broken_limits": broken, **point.summary, "simulator": simulator}
 
 
 def _answer(search: Search, found: Judgement, draw: Callable[[Knee], Figure] | None) -> Knee:

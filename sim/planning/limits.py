@@ -11,6 +11,9 @@ from typing import Any
 from sim.faults import InputFault
 from sim.planning.wording import NAMES, duration
 
+MOST_TURNED_AWAY = 0.01
+"""A knee serves what it is offered: at most so many are refused, give up or leave the queue too late."""
+
 _NAME = re.compile(r"(?P<metric>[a-z0-9_]+?)_(?P<statistic>mean|max|p\d+(?:\.\d+)?)_s")
 
 
@@ -60,6 +63,18 @@ class Limit:
         """Whether the run is known to miss the limit; an undefined statistic breaks nothing."""
         value_s = self.value_s(summary)
         return value_s is not None and value_s > self.bound_s
+
+
+def turned_away_share(summary: Mapping[str, Any]) -> float:
+    """Of all requests offered, the share that was rejected, timed out in the queue or gave up.
+
+    Pooled over replications where the summary is. What could never run at any load is not in it.
+    """
+    if (pooled := summary.get("turned_away_share")) is not None:
+        return float(pooled)
+    counts = summary["requests"]
+    lost = sum(counts.get(kind, 0) for kind in ("rejected", "timed_out", "cancelled"))
+    return float(lost / counts["offered"]) if counts["offered"] else 0.0
 
 
 def limits_of(slo: Mapping[str, float]) -> tuple[Limit, ...]:

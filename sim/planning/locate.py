@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from sim.planning.interval import BESIDE, WIDEST
-from sim.planning.limits import Limit
+from sim.planning.limits import Limit, turned_away_share
 from sim.planning.replications import Replications
 from sim.planning.search import Search
 
@@ -130,7 +130,9 @@ def _passes(search: Search, runs: Replications, load: float) -> bool:
         if not (pool := runs.pool(load, limit, BESIDE)).empty:
             values[limit] = float(np.exp(pool.log(one)[0]))
     broken = tuple(limit for limit, value_s in values.items() if value_s > limit.bound_s)
-    search.judge(load, with_values(summaries[0] | {"stable": stable}, values, BESIDE), broken)
+    lost = sum(map(turned_away_share, summaries)) / BESIDE
+    first = summaries[0] | {"stable": stable, "turned_away_share": lost}
+    search.judge(load, with_values(first, values, BESIDE), broken)
     return search.at(load).passes
 
 

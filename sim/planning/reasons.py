@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from sim.planning.limits import Limit
+from sim.planning.limits import MOST_TURNED_AWAY, Limit, turned_away_share
 from sim.planning.search import Bracket, Point, Search
 from sim.planning.wording import duration, number, turned_away
 
@@ -39,10 +39,21 @@ def why_here(bad: Point | None, breaking: Limit | None) -> str:
     if breaking is None:
         if not bad.completed:
             return f"no request completes at {load}"
+        if bad.turns_away:
+            return f"{_not_served(bad)} at {load}; a knee serves all but {100 * MOST_TURNED_AWAY:g} %"
         return f"the queue gives way before any limit does: at {load} it grows without end"
     value_s = breaking.value_s(bad.summary)
-    queue = "" if bad.stable else ", and its queue grows without end"
+    queue = "" if bad.stable else f", and {_overload(bad)}"
     return f"{breaking.label} gives way first: {duration(value_s)} at {load}{queue}"
+
+
+def _not_served(point: Point) -> str:
+    """`3.1 % of what is offered is turned away`."""
+    return f"{number(100 * turned_away_share(point.summary))} % of what is offered is turned away"
+
+
+def _overload(point: Point) -> str:
+    return _not_served(point) if point.turns_away else "its queue grows without end"
 
 
 def why_nowhere(search: Search) -> str:
@@ -55,10 +66,15 @@ def why_nowhere(search: Search) -> str:
     if not evaluated(search):
         why = "; ".join(f"{limit}: {limit.why_undefined(lowest.summary)}" for limit in search.limits)
         return f"no limit could be evaluated ({why})"
+    if lowest.turns_away:
+        return f"even at {load} {_not_served(lowest)}; a knee serves all but {100 * MOST_TURNED_AWAY:g} %"
     if not lowest.stable:
         return f"the queue grows at every load tried, even at {load}"
     broken = " and ".join(f"{x.label} is {duration(x.value_s(lowest.summary))}" for x in lowest.broken)
     allowed = " and ".join(duration(limit.bound_s) for limit in lowest.broken)
+    if len(search.points) == 1:
+        alone = f"even for requests that never meet another {broken}, where {allowed} is allowed"
+        return f"{alone}; a search would be in vain"
     higher = [point for point in search.points if point.passes]
     passes = f"; limits do hold at {number(higher[-1].rate_per_s)} requests/s, not below" if higher else ""
     return f"already at {load} {broken}, where {allowed} is allowed{passes}"
@@ -89,7 +105,7 @@ def warnings_of(search: Search, at: Point | None, replications: int, reached: bo
             f"{replications} replications did not reach the precision asked for: allow more "
             "(run.most_replications) or ask for less (run.precision)"
         )
-    if search.capacity().bad is None:
+    if search.capacity().bad is None and len(search.points) > 1:
         top = number(search.points[-1].rate_per_s)
         found.append(f"capacity and saturated throughput are unknown: no queue grew up to {top} requests/s")
     if at and (lost := turned_away(at.summary["requests"])):

@@ -17,7 +17,7 @@ import numpy as np
 
 from sim.clock import HORIZON_S
 from sim.faults import InputFault
-from sim.planning.limits import Limit
+from sim.planning.limits import MOST_TURNED_AWAY, Limit, turned_away_share
 from sim.planning.wording import joined
 
 if TYPE_CHECKING:
@@ -55,8 +55,14 @@ class Point:
     broken: tuple[Limit, ...]
 
     @property
+    def turns_away(self) -> bool:
+        """Whether more than `MOST_TURNED_AWAY` of what is offered is not served."""
+        return turned_away_share(self.summary) > MOST_TURNED_AWAY
+
+    @property
     def stable(self) -> bool:
-        return bool(self.summary["stable"])
+        """Whether the load can be served for ever: no queue grows, and none is kept short by refusals."""
+        return bool(self.summary["stable"]) and not self.turns_away
 
     @property
     def completed(self) -> int:

@@ -13,6 +13,11 @@ if TYPE_CHECKING:
 KINDS = ("measured", "datasheet", "estimated")
 
 
+def deployment(scenario: Scenario) -> str:
+    """Model and GPUs in few words: `llama-3-8b on 1 x a100-80gb-sxm`."""
+    return f"{scenario.model['name']} on {_gpu_count(scenario)} x {scenario.hardware['name']}"
+
+
 def assumptions(scenario: Scenario, requests: int) -> dict[str, str]:
     """One short phrase each for hardware, model, engine, workload and run of so many *requests*."""
     return {
@@ -31,7 +36,7 @@ def coefficient_kinds(scenario: Scenario) -> dict[str, list[str]]:
     are left out, and collectives where each GPU holds a whole model.
     """
     provenance = scenario.hardware.get("provenance", {})
-    used = _dtype(scenario, "weight_dtype")
+    used = dtype(scenario, "weight_dtype")
     found: dict[str, list[str]] = {kind: [] for kind in KINDS}
     for path in sorted(provenance):
         section, _, name = path.partition(".")
@@ -46,7 +51,8 @@ def coefficient_kinds(scenario: Scenario) -> dict[str, list[str]]:
     return {kind: names for kind, names in found.items() if names}
 
 
-def _dtype(scenario: Scenario, key: str) -> str:
+def dtype(scenario: Scenario, key: str) -> str:
+    """The type that the engine's *key* (`weight_dtype`, `kv_cache_dtype`) comes to."""
     chosen = scenario.engine.get(key) or "auto"
     return str(scenario.model.get("dtype", "auto")) if chosen == "auto" else str(chosen)
 
@@ -58,8 +64,12 @@ def _gpus(scenario: Scenario) -> int:
 def _hardware(scenario: Scenario) -> str:
     kinds = coefficient_kinds(scenario)
     origins = "; ".join(f"{kind}: {joined(_spaced(names))}" for kind, names in kinds.items())
-    gpus = _gpus(scenario) * int(scenario.deployment.get("replicas") or 1)
-    return f"{gpus} x {scenario.hardware['name']}" + (f" (coefficients {origins})" if origins else "")
+    gpus = f"{_gpu_count(scenario)} x {scenario.hardware['name']}"
+    return gpus + (f" (coefficients {origins})" if origins else "")
+
+
+def _gpu_count(scenario: Scenario) -> int:
+    return _gpus(scenario) * int(scenario.deployment.get("replicas") or 1)
 
 
 def _spaced(names: list[str]) -> list[str]:
@@ -67,7 +77,7 @@ def _spaced(names: list[str]) -> list[str]:
 
 
 def _model(scenario: Scenario) -> str:
-    weights, cache = _dtype(scenario, "weight_dtype"), _dtype(scenario, "kv_cache_dtype")
+    weights, cache = dtype(scenario, "weight_dtype"), dtype(scenario, "kv_cache_dtype")
     return f"{scenario.model['name']}, weights {weights}, KV cache {cache}"
 
 
@@ -75,7 +85,18 @@ def _engine(engine: Mapping[str, Any]) -> str:
     keys = ("max_num_seqs", "max_num_batched_tokens", "gpu_memory_utilization", "tensor_parallel_size")
     settings = [f"{key}={engine[key]}" for key in keys if engine.get(key) is not None]
     caching = "on" if engine.get("enable_prefix_caching") else "off"
-    return ", ".join([str(engine.get("preset", "no preset")), *settings, f"prefix caching {caching}"])
+    notes = [f"prefix caching {caching}", *_left_out(engine)]
+    return ", ".join([str(engine.get("preset", "no preset")), *settings, *notes])
+
+
+def _left_out(engine: Mapping[str, Any]) -> list[str]:
+    """What the memory ledger's estimate does not hold: the prompts of a whole static group at once."""
+    if not str(engine.get("preset", "")).startswith("static") or engine.get("activation_bytes") is not None:
+        return []
+    return [
+        "activations estimated for max_num_batched_tokens a step, not for a whole group's prompts, which "
+        "need more: set engine.activation_bytes"
+    ]
 
 
 def _workload(workload: Mapping[str, Any], load: Mapping[str, Any]) -> str:

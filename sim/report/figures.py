@@ -15,8 +15,8 @@ from sim.planning.knee import Knee
 from sim.planning.limits import Limit, limits_of
 from sim.planning.search import Point
 from sim.planning.wording import NAMES, duration, number, output_rate
+from sim.report.answer import answer, how_judged
 from sim.report.assumptions import assumptions
-from sim.report.text import headline
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -30,8 +30,8 @@ STYLES: dict[str, dict[str, Any]] = {
     "p99": {"color": "#0b2f52", "marker": "^", "linestyle": "-"},
 }
 OTHER_STYLE = {"color": "#7a3b8f", "marker": "D", "linestyle": "-."}
-WIDTH_IN, PANEL_IN, LEFT_IN, RIGHT_IN = 8.0, 1.72, 0.95, 0.95
-LINE_IN = {"title": 0.235, "caption": 0.155}
+WIDTH_IN, PANEL_IN, LEFT_IN, RIGHT_IN, NAME_IN = 8.0, 1.72, 0.95, 0.95, 0.57
+LINE_IN = {"title": 0.235, "below": 0.2, "caption": 0.155}
 
 
 def knee_figure(knee: Knee) -> Figure:
@@ -41,10 +41,10 @@ def knee_figure(knee: Knee) -> Figure:
     Points whose queue grows are hollow; the region beyond the knee is shaded.
     """
     panels = _panels(knee)
-    title = wrap(_unbroken(headline(knee)), 74)
-    caption = [line for text in _caption(knee) for line in wrap(text, 122)]
+    title = wrap(_unbroken(answer(knee)), 74)
+    caption = [line for text in _caption(knee) for line in wrap(text, 134)]
     with _style():
-        figure, axes = _sheet(title, caption, len(panels))
+        figure, axes = _sheet(title, _bands(knee), caption, len(panels))
         limit_x = _right_edge(knee)
         for axis, draw in zip(axes, panels, strict=True):
             draw(axis)
@@ -94,12 +94,25 @@ def _style() -> Iterator[None]:
         yield
 
 
-def _sheet(title: list[str], caption: list[str], panels: int) -> tuple[Figure, list[Axes]]:
-    """A page with the title above, *panels* axes that share the load axis, and the caption below."""
+def _bands(knee: Knee) -> str:
+    """What the bands around the knee are."""
+    if knee.interval is None:
+        return ""
+    low, high = knee.interval.sampling
+    drawn = f"{number(low)}\N{EN DASH}{number(high)} by sampling alone (dark band)"
+    if knee.interval.total is not None:
+        low, high = knee.interval.total
+        drawn = f"{number(low)}\N{EN DASH}{number(high)} with all known errors (pale band), {drawn}"
+    return f"{100 * knee.interval.confidence:.3g} % interval: {drawn}"
+
+
+def _sheet(title: list[str], below: str, caption: list[str], panels: int) -> tuple[Figure, list[Axes]]:
+    """A page with the title above, *panels* axes that share the load axis, and the caption at its foot."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    above_in = 0.42 + LINE_IN["title"] * len(title)
+    title_in = 0.12 + LINE_IN["title"] * len(title)
+    above_in = title_in + 0.34 + (LINE_IN["below"] if below else 0)
     below_in = 0.72 + LINE_IN["caption"] * len(caption)
     height_in = above_in + PANEL_IN * panels + below_in
     figure = Figure(figsize=(WIDTH_IN, height_in))
@@ -114,9 +127,12 @@ def _sheet(title: list[str], caption: list[str], panels: int) -> tuple[Figure, l
     )
     top, left = 1 - 0.12 / height_in, 0.2 / WIDTH_IN
     figure.text(left, top, "\n".join(title), va="top", fontsize=12.5, fontweight="bold", color=INK)
+    figure.text(left, 1 - title_in / height_in, below, va="top", fontsize=9.5, color=INK)
     foot = 0.1 / height_in
     figure.text(left, foot, "\n".join(caption), va="bottom", fontsize=7.5, color="#404040", linespacing=1.35)
-    figure.align_ylabels(axes)
+    # Aligning by the widest tick labels would measure all of them again for each panel.
+    for axis in axes:
+        axis.yaxis.set_label_coords(-NAME_IN / (WIDTH_IN - LEFT_IN - RIGHT_IN), 0.5)
     return figure, list(axes)
 
 
@@ -138,6 +154,7 @@ def _throughput_panel(knee: Knee) -> Callable[[Axes], None]:
             hollow: dict[str, Any] = {"color": INK, "markerfacecolor": "white", "markersize": 5}
             axis.plot([], [], "^", **hollow, label="queue grows (hollow)")
         if (saturated := knee.saturated_output_throughput) is not None:
+            axis.axhline(saturated, color=GREY, linewidth=0.9, linestyle=(0, (5, 2, 1, 2)), zorder=1)
             _beside(axis, saturated, f"saturated\n{number(saturated)}", INK)
         missed = "no load passes" if knee.at is None else "beyond the knee"
         axis.text(0.99, 0.06, missed, transform=axis.transAxes, ha="right", fontsize=8, color="#404040")
@@ -179,7 +196,9 @@ def _cache_panel(knee: Knee) -> Callable[[Axes], None]:
 
     def draw(axis: Axes) -> None:
         _curve(axis, knee, usage("usage_mean"), "mean", STYLES["p90"])
-        _curve(axis, knee, usage("usage_max"), "max", STYLES["p99"])
+        longer = len({point.summary["requests"]["offered"] for point in knee.points}) > 1
+        largest = "largest in a run" + (" (the knee's is longer)" if longer else "")
+        _curve(axis, knee, usage("usage_max"), largest, STYLES["p99"])
         axis.set(ylabel="KV cache in use\n(% of blocks)", ylim=(0, 108), yticks=[0, 25, 50, 75, 100])
         axis.legend(loc="upper left", ncols=2)
 
@@ -341,4 +360,4 @@ def _caption(knee: Knee) -> list[str]:
     held = assumptions(knee.scenario, knee.requests)
     first = f"{held['model']} on {held['hardware']}. Engine: {held['engine']}."
     second = f"Workload: {held['workload']}; {held['run']}."
-    return [first, second, *(f"Note: {warning}." for warning in knee.warnings)]
+    return [first, second, how_judged(knee), *(f"Note: {warning}." for warning in knee.warnings)]

@@ -14,9 +14,10 @@ from sim.planning.knee import Knee
 from sim.planning.limits import limits_of
 from sim.planning.search import Point
 from sim.planning.wording import duration, gibibytes, number
+from sim.report.answer import answer, how_judged, interval_sentence
 from sim.report.assumptions import assumptions, coefficient_kinds
 from sim.report.figures import knee_figure, save
-from sim.report.text import headline, knee_facts, points_table
+from sim.report.text import knee_facts, points_table
 
 POINT_LATENCIES = ("ttft_s", "tpot_s", "itl_s", "e2e_s")
 POINT_STATISTICS = ("mean", "p50", "p90", "p99", "max")
@@ -42,13 +43,12 @@ def knee_markdown(knee: Knee, ledger: Mapping[str, Any] | None = None) -> str:
     """The report: the answer, its limits, the loads tried, memory in words, and what it all rests on."""
     parts = [
         f"# {knee.scenario.name}",
-        f"**{headline(knee)}.**",
+        f"**{answer(knee)}.** {_interval(knee)}".rstrip(),
         "![Throughput, latency and KV cache over the offered load](knee.png)",
         _limits(knee),
         _numbers(knee),
-        "## Loads tried\n\nAll on common random numbers; loads near the knee are judged by replications, "
-        "pooled; `queue grows` marks loads above capacity, whose percentiles depend on the length of a run."
-        "\n\n" + _table(*points_table(knee)),
+        f"## Loads tried\n\n{how_judged(knee)} `queue grows` marks loads above capacity, whose percentiles "
+        "depend on the length of a run.\n\n" + _table(*points_table(knee)),
         f"## Memory of one GPU\n\n{memory_words(ledger)}" if ledger else "",
         _assumptions(knee),
         "## Warnings\n\n" + "\n".join(f"- {x}" for x in knee.warnings) if knee.warnings else "",
@@ -83,6 +83,10 @@ def memory_words(ledger: Mapping[str, Any]) -> str:
         f"{ledger['kv_bytes_per_token']:,.0f} bytes each. That is {full}"
         + (f", or {number(mean)} of this workload's mean context." if mean is not None else ".")
     )
+
+
+def _interval(knee: Knee) -> str:
+    return interval_sentence(knee.as_dict()["knee"].get("interval") or {})
 
 
 def _limits(knee: Knee) -> str:

@@ -9,10 +9,10 @@ from typing import Any
 from sim.files import write_whole
 from sim.planning.knee import Knee
 from sim.report import page_loads, page_sections, page_sources
+from sim.report.answer import answer
 from sim.report.page_html import Html, joined, paragraph, tag
 from sim.report.page_runs import LoadRun, run_loads
 from sim.report.page_story import Story
-from sim.report.text import headline
 
 NAME = "page.html"
 BESIDE = ("knee.png", "knee.svg", "knee.md", "knee.json", "points.csv")
@@ -86,7 +86,7 @@ def _head(knee: Knee) -> Html:
         Html('<meta name="viewport" content="width=device-width, initial-scale=1">'),
         Html('<meta name="color-scheme" content="light dark">'),
         Html('<link rel="icon" href="data:,">'),
-        tag("title", f"{knee.scenario.name}: {headline(knee)}"),
+        tag("title", f"{knee.scenario.name}: {answer(knee)}"),
         tag("style", Html(style)),
     ]
     return tag("head", joined(lines, "\n"))

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from sim.planning.wording import duration, number, output_rate
+from sim.planning.wording import duration, number, output_rate, turned_away
 from sim.report.page_html import Html, bar, beside, folded, joined, paragraph, section, table, tag
 from sim.report.page_runs import BINS, TTFT_PARTS, LoadRun
 from sim.report.page_story import Story, column, share_of, spaced
@@ -56,7 +56,10 @@ def in_use(runs: Sequence[LoadRun]) -> Html:
 
 
 def _queue(summary: Mapping[str, Any]) -> str:
-    return "steady" if summary["stable"] else f"grows by {number(summary['queue_growth_per_s'])}/s"
+    if summary["stable"]:
+        return "steady"
+    growth_per_s = summary["queue_growth_per_s"]
+    return f"grows by {number(growth_per_s)}/s" if growth_per_s > 0 else "grows"
 
 
 def latency(story: Story) -> Html:
@@ -103,8 +106,8 @@ def tails(story: Story) -> Html:
     """The distributions of all latencies as tails."""
     words = (
         "A curve says which share of the values lies above x. A limit holds where the curve passes to the "
-        "left of the crossing of the two limit lines. TTFT and E2E beyond the capacity grow with the length "
-        "of the run."
+        "left of the crossing of the two limit lines; at the knee, where a limit is just met, a single run "
+        "may pass on either side. TTFT and E2E beyond the capacity grow with the length of the run."
     )
     rows = [row for run in story.runs for row in _latency_rows(run)]
     header = ["", *STATISTICS, "max", "values"]
@@ -141,8 +144,8 @@ def checks(story: Story) -> Html:
     header = ["load", "X served, requests/s", "R mean E2E", "X·R", "N counted in the system", "X·R against N"]
     little = table("Little's law: N = X·R, in the measured window", header, rows, words=(0, 5))
     kept = [_conservation(run) for run in story.runs]
-    named = ["load", "tokens", "KV blocks", "requests offered", "completed"]
-    laws = table("Conservation", named, kept, words=(0, 1, 2))
+    named = ["load", "tokens", "KV blocks", "requests offered", "completed", "others"]
+    laws = table("Conservation", named, kept, words=(0, 1, 2, 5))
     return section("checks", "Do the numbers hang together?", little, laws, *_on_a_server(story))
 
 
@@ -159,7 +162,7 @@ def _littles_law(run: LoadRun) -> list[str]:
     elif product is None or not inside:
         verdict = "nothing was served"
     else:
-        verdict = f"{100 * (product / inside - 1):+.1f} %"
+        verdict = f"{round(100 * (product / inside - 1), 1) + 0.0:+.1f} %"
     return [column(run), number(served), duration(mean_s), number(product), number(inside), verdict]
 
 
@@ -173,6 +176,7 @@ def _conservation(run: LoadRun) -> list[str]:
         words[bool(held["blocks_conserved"])],
         f"{counts['offered']:,}",
         f"{counts['completed']:,}",
+        turned_away(counts) or "none",
     ]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import ceil
 from typing import Any
@@ -92,13 +92,22 @@ def loads_of(knee: Knee) -> tuple[Load, ...]:
 
 
 def run_loads(knee: Knee) -> tuple[LoadRun, ...]:
-    """One run at each of `loads_of`, with the scenario's seed and its length, up to `MOST_REQUESTS`."""
+    """One run at each of `loads_of`, with the scenario's seed and its length, up to `MOST_REQUESTS`.
+
+    Whether its queue grows is the knee's to say where it knows the capacity; a single run only guesses.
+    """
     shorter = {"run.requests": MOST_REQUESTS} if knee.scenario.run.get("requests", 0) > MOST_REQUESTS else {}
     runs = []
     for load in loads_of(knee):
         changes = {knee.axis: float(f"{load.load:.5g}"), **shorter}
-        runs.append(_run_load(load, knee.scenario.replace(changes, source="page")))
+        run = _run_load(load, knee.scenario.replace(changes, source="page"))
+        runs.append(replace(run, summary=_judged(run, knee)))
     return tuple(runs)
+
+
+def _judged(run: LoadRun, knee: Knee) -> Mapping[str, Any]:
+    stable = run.summary["stable"] if knee.capacity_rate_per_s is None else run.load.kind != "beyond"
+    return {**run.summary, "stable": stable}
 
 
 def _run_load(load: Load, scenario: Scenario) -> LoadRun:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sim.planning.limits import Limit
 from sim.planning.search import Point
 from sim.planning.wording import duration, number
+from sim.report.answer import answer as sentence_of
+from sim.report.answer import interval_sentence
 from sim.report.page_html import Html, beside, joined, paragraph, section, table, tag, text
 from sim.report.page_loads import in_use, one_run_each
 from sim.report.page_story import Story, spaced, usd
 from sim.report.run_figures import knee_figure, percent
-from sim.report.text import headline
 
 DUTY_CYCLES = (1.0, 0.6, 0.3)
 HOURS_A_MONTH = 730
@@ -34,7 +36,7 @@ def answer(story: Story) -> Html:
     knee = story.knee
     blocks = [
         paragraph(knee.scenario.name, "kicker"),
-        tag("h1", _unbroken(f"{headline(knee)}.", story.limits)),
+        tag("h1", _unbroken(f"{sentence_of(knee)}.", story.limits)),
         _interval_words(story),
         _tiles(story),
         _verdicts(story),
@@ -43,8 +45,8 @@ def answer(story: Story) -> Html:
 
 
 def _unbroken(words: str, limits: Sequence[Limit]) -> Html:
-    """*words* without line ends inside a limit."""
-    safe = text(words)
+    """*words* without line ends inside a limit or between a rate and its unit."""
+    safe = Html(re.sub(r"\d\S* requests/s", r'<span class="nowrap">\g<0></span>', text(words)))
     for limit in limits:
         safe = Html(safe.replace(text(str(limit)), tag("span", str(limit), class_="nowrap")))
     return safe
@@ -55,15 +57,8 @@ def _interval_words(story: Story) -> Html:
     given, total = story.at_knee.get("interval") or {}, story.interval
     if story.knee.rate_per_s is None:
         return Html("")
-    sampling = given.get("sampling")
-    confidence = f" ({percent(given['confidence'])} confidence)" if given.get("confidence") else ""
-    if total is not None:
-        words = f"Between {_span(total)} requests/s{confidence}, all known errors included"
-        alone = f"; from the sampling of requests alone, between {_span(sampling)}" if sampling else ""
-        return paragraph(f"{words}{alone}.", "interval-words")
-    if sampling:
-        words = f"Between {_span(sampling)} requests/s{confidence} from the sampling of requests alone; "
-        return paragraph(f"{words}what the model leaves open is not in it.", "note")
+    if words := interval_sentence(given):
+        return paragraph(words, "interval-words" if total is not None else "note")
     why = story.at_knee.get("interval_reason")
     because = f" ({why})" if why else ""
     return paragraph(
@@ -71,10 +66,6 @@ def _interval_words(story: Story) -> Html:
         "assumptions; leave headroom for them.",
         "note",
     )
-
-
-def _span(interval: Sequence[float]) -> str:
-    return f"{number(interval[0])} and {number(interval[1])}"
 
 
 def _tiles(story: Story) -> Html:
@@ -85,7 +76,7 @@ def _tiles(story: Story) -> Html:
         (f"{number(knee.rate_per_s)} requests/s", "knee: the highest load within every limit"),
         (f"{number(knee.capacity_rate_per_s)} requests/s", "capacity: beyond it the queue grows"),
         (f"{number(summary.get('output_throughput'))} tokens/s", "output at the knee"),
-        (usd(cost), "a million output tokens, at the knee"),
+        (usd(cost), f"a million output tokens, at the knee{_priced(story)}"),
     ]
     if recommended.get("rate_per_s") is not None:
         rule = recommended.get("rule") or "with headroom"
@@ -93,6 +84,11 @@ def _tiles(story: Story) -> Html:
     known = [(value, what) for value, what in tiles if not value.startswith("-")]
     items = (tag("li", joined([tag("b", value), tag("span", what)])) for value, what in known)
     return tag("ul", joined(items), class_="tiles")
+
+
+def _priced(story: Story) -> str:
+    hour_usd = story.knee.scenario.cost.get("gpu_hour_usd")
+    return "" if hour_usd is None else f" and {usd(hour_usd)} a GPU hour"
 
 
 def _verdicts(story: Story) -> Html:
@@ -138,12 +134,13 @@ def _next(limit: Limit, beyond: Point) -> Html:
 def figure(story: Story) -> Html:
     """The knee's figure and every load behind it."""
     words = (
-        "What the engine does at each load that was tried, on common random numbers. The knee is where the "
-        "first limit is met; beyond the capacity the queue grows for as long as the load lasts. Rest the "
-        "pointer on a point for its value."
+        "What the engine does at each load that was tried. The knee is where the first limit is met; beyond "
+        "the capacity the queue grows for as long as the load lasts. "
     )
+    judged = tag("a", "How each load was judged.", href="#loads")
+    hint = tag("span", " Rest the pointer on a point for its value.", class_="screen")
     drawn = knee_figure(story.knee, story.interval)
-    return section("figure", "The knee", paragraph(words), drawn)
+    return section("figure", "The knee", paragraph(joined([words, judged, hint])), drawn)
 
 
 def how_sure(story: Story) -> Html:

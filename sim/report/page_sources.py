@@ -8,13 +8,15 @@ from typing import Any
 
 from sim.planning.knee import Knee
 from sim.planning.wording import gibibytes, number
-from sim.report.assumptions import assumptions
+from sim.report.answer import how_judged
+from sim.report.assumptions import assumptions, dtype
 from sim.report.page_html import Html, bar, folded, joined, paragraph, section, table, tag, text
 from sim.report.page_story import Story
 from sim.report.text import points_table
 from sim.scenario import Scenario
 
 EIGHT_BIT = ("fp8", "fp8_e4m3", "fp8_e5m2", "int8")
+NOT_USED = ("l2_bytes", "power_w")  # of a profile, by any answer
 
 
 def memory(story: Story) -> Html:
@@ -113,22 +115,19 @@ def _is_used(key: str, scenario: Scenario) -> bool:
     section_of, _, name = key.partition(".")
     kernel, _, detail = name.partition(".")
     gpus = int(engine.get("tensor_parallel_size") or 1)
+    if key in NOT_USED:
+        return False
     if section_of == "link":
         return gpus > 1
     if kernel == "all_reduce":
         return gpus > 1 and detail.partition(".")[0] in ("", str(gpus))
     if kernel == "gemm" and detail:
-        weights = _dtype(scenario, "weight_dtype")
+        weights = dtype(scenario, "weight_dtype")
         return detail.startswith(weights) or f"kernels.gemm.{weights}" not in provenance
-    eight_bit = _dtype(scenario, "kv_cache_dtype") in EIGHT_BIT
+    eight_bit = dtype(scenario, "kv_cache_dtype") in EIGHT_BIT
     if kernel.endswith("_fp8"):
         return eight_bit
     return not (eight_bit and f"kernels.{kernel}_fp8" in provenance)
-
-
-def _dtype(scenario: Scenario, key: str) -> str:
-    chosen = scenario.engine.get(key) or "auto"
-    return str(scenario.model.get("dtype", "auto") if chosen == "auto" else chosen)
 
 
 def _traffic(knee: Knee) -> list[Html]:
@@ -187,7 +186,7 @@ def warnings(story: Story) -> Html:
 def loads_tried(story: Story) -> Html:
     """Every run of the search."""
     header, cells = points_table(story.knee)
-    words = "All on the same random numbers. Where the queue grows, percentiles depend on how long one looks."
+    words = f"{how_judged(story.knee)} Where the queue grows, percentiles depend on how long one looks."
     drawn = table("Loads, from the lowest", header, cells, words=(0, 1))
     rows = Html(drawn.replace('<tr><th scope="row" class="w">', '<tr><th scope="row" class="n">'))
     return section("loads", "Every load tried", paragraph(words), rows)

@@ -32,11 +32,11 @@ def knee_figure(knee: Knee, interval: Interval | None) -> Html:
     panels.append(_cache(knee, interval))
     entries = [
         *((style, name) for name, style in CURVES.items()),
-        ("knee", "knee"),
+        *([] if knee.at is None else [("knee", "knee")]),
         ("capacity", "capacity"),
         ("limit", "limit"),
         ("dot s-high hollow", "queue grows without end"),
-        ("shade", "beyond the knee"),
+        ("shade", "no load passes" if knee.at is None else "beyond the knee"),
     ]
     if interval is not None:
         entries.append(("interval", "interval of the knee"))
@@ -88,9 +88,8 @@ def _cache(knee: Knee, interval: Interval | None) -> Html:
     for key, style in (("usage_mean", "s-mid"), ("usage_max", "s-high")):
         words = _named(key.removeprefix("usage_"), percent)
         _curve(chart, knee, _reader("kv_cache", key), style, words)
-    return panel(
-        "KV cache in use", chart.svg("offered load, requests/s"), "of blocks; mean dashed, largest solid"
-    )
+    note = "of blocks; mean dashed, largest in a run solid"
+    return panel("KV cache in use", chart.svg("offered load, requests/s"), note)
 
 
 def _curve(

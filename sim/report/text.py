@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sim.planning.knee import Knee
-from sim.planning.limits import limits_of
+from sim.planning.limits import MOST_TURNED_AWAY, limits_of, turned_away_share
 from sim.planning.search import Point
 from sim.planning.wording import NAMES, duration, gibibytes, joined, number, output_rate, turned_away
 from sim.report.assumptions import assumptions
@@ -39,8 +39,16 @@ def headline(knee: Knee) -> str:
     served = f"{number(knee.rate_per_s)} requests/s{speed}{interval_words(knee)} within {asked}"
     if not first and knee.first_unstable_rate_per_s is None:
         return f"Serves at least {served}; nothing gave way"
+    if not first and (beyond := first_beyond(knee)) is not None and beyond.turns_away:
+        return f"Serves {served}; beyond that, more than {100 * MOST_TURNED_AWAY:g} % are turned away"
     gives_way = first[0] if first else "the queue"
     return f"Serves {served}; {gives_way} gives way first"
+
+
+def first_beyond(knee: Knee) -> Point | None:
+    """The first load tried beyond the knee that does not pass."""
+    at = knee.at
+    return next((p for p in knee.points if at and p.load > at.load and not p.passes), None)
 
 
 def interval_words(knee: Knee) -> str:
@@ -76,7 +84,9 @@ def interval_facts(knee: Knee) -> list[tuple[str, str]]:
 
 def hardware_facts(knee: Knee) -> list[tuple[str, str]]:
     """Power knee, roofline knees and cache knee, each with a reason where there is none."""
-    facts = [("power knee", _per_s(knee.power_knee_rate_per_s, "requests"))]
+    facts = []
+    if len(knee.points) > 1:
+        facts.append(("power knee", _per_s(knee.power_knee_rate_per_s, "requests")))
     names = {
         "linear_batch": "linear layers compute-bound",
         "ten_percent_batch": "decode step 10 % slower",
@@ -132,6 +142,7 @@ def run_text(summary: Mapping[str, Any]) -> str:
         ("batch size, mean", number(summary.get("batch_size_mean"))),
         ("in the system, mean", number(summary.get("concurrency_mean"))),
         ("preemptions", number(summary.get("preemptions"))),
+        ("head of the queue", held_words(summary.get("binding"))),
         ("cost", cost_words(summary.get("cost")) or "-"),
     ]
     return _blocks(
@@ -203,9 +214,11 @@ def points_table(knee: Knee) -> tuple[list[str], list[list[str]]]:
 
 
 def verdict_of(knee: Knee, point: Point) -> str:
-    """One word or two: knee, passes, queue grows, nothing served, or which limits are missed."""
+    """A word or a few: knee, passes, queue grows, turns away so many, or which limits are missed."""
     if point is knee.at:
         return "knee"
+    if point.turns_away:
+        return f"turns away {number(100 * turned_away_share(point.summary), 2)} %"
     if not point.stable:
         return "queue grows"
     if not point.completed:
@@ -258,6 +271,14 @@ def cost_words(cost: Mapping[str, Any] | None) -> str | None:
     """`$0.42 a million output tokens`, or None where no price or no token is known."""
     dollars = (cost or {}).get("usd_per_1m_output_tokens")
     return None if dollars is None else f"${dollars:,.2f} a million output tokens"
+
+
+def held_words(binding: Mapping[str, Any] | None) -> str:
+    """What held up the next in the queue, as shares of busy time: `waits 71 % for max_num_seqs`."""
+    shares = (binding or {}).get("shares", {})
+    held = sorted((name for name in shares if name != "nothing"), key=lambda name: -shares[name])
+    words = [f"{_percent(shares[name])} for {name}" for name in held if shares[name] >= 0.0005]
+    return f"waits {', '.join(words)} (of busy time)" if words else "waits for nothing"
 
 
 def unstable_words(summary: Mapping[str, Any]) -> str:

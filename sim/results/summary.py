@@ -21,6 +21,7 @@ from sim.version import __version__
 _NOBODY = "no request that arrived in the window completed"
 _ONE_TOKEN = "not defined: every measured answer has one token"
 _NO_WINDOW = "the window has no length (a burst, or all warm-up): judge this run by makespan"
+_OVERLOADED = "the queue grows: about how far the load exceeds what is served, and no error of the run"
 _NOTES = {
     "zero_output_dropped": "{} rows of the trace without an answer were left out",
     "trace_rows_sorted": "{} rows of the trace were not in order of time, and were sorted",
@@ -72,7 +73,7 @@ def summarise(run: Run, table: RequestTable, log: StepLog) -> dict[str, Any]:
         "binding": _binding(log),
         "cost": _cost(run, rates, makespan, stable),
         "by_class": {"default": {"requests": counts, **latencies}},
-        "checks": _checks(run, table, log, latencies["itl_s"]["n"]),
+        "checks": _checks(run, table, log, latencies["itl_s"]["n"], stable),
         "warnings": _warnings(run, stable),
         "simulator": {
             "wall_s": run.wall_s,
@@ -357,7 +358,7 @@ def _cost(run: Run, rates: dict[str, Any], makespan: dict[str, Any], stable: boo
     return cost if all(cost.values()) else {**cost, "reason": "no request completed"}
 
 
-def _checks(run: Run, table: RequestTable, log: StepLog, gaps: int) -> dict[str, Any]:
+def _checks(run: Run, table: RequestTable, log: StepLog, gaps: int, stable: bool) -> dict[str, Any]:
     """Laws that every run must obey; see the fields' tests."""
     scheduler, recorder = run.scheduler, run.recorder
     scheduled = log.totals.decoded_tokens + log.totals.prefill_tokens
@@ -367,8 +368,10 @@ def _checks(run: Run, table: RequestTable, log: StepLog, gaps: int) -> dict[str,
     found = 0 if scheduler.caching is None else scheduler.caching.cached_tokens
     measured = table.measured
     expected_gaps = int((run.requests.output_tokens[measured] - 1).sum())
+    overload = {} if stable else {"littles_law_reason": _OVERLOADED}
     return {
         "littles_law_relative_error": _littles_law_error(table),
+        **overload,
         "blocks_conserved": scheduler.free_blocks == scheduler.num_blocks and not scheduler.running,
         "tokens_conserved": scheduled + found == kept + lost and gaps == expected_gaps,
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -56,7 +57,18 @@ def find(kind: str, name: str, folders: Folders | None = None) -> Path:
         aliases = [alias for path in files for alias in _aliases(path)]
         by_alias = did_you_mean(name, aliases)
         near = by_alias if "did you mean" in by_alias else near
-    raise InputFault(f"{NOUNS[kind]} {name} is unknown{near}")
+    raise InputFault(_folder_fault(kind, name, folders) or f"{NOUNS[kind]} {name} is unknown{near}")
+
+
+def _folder_fault(kind: str, name: str, folders: Folders | None) -> str:
+    """That *name* is a folder, of the catalogue or where one works, with the files in it; else nothing."""
+    where = (default_folders() if folders is None else folders).get(kind)
+    found = [path for path in (Path(name), *([where / name] if where else [])) if path.is_dir()]
+    if not found or not name.strip():
+        return ""
+    files = sorted(os.path.relpath(path) for path in found[0].iterdir() if path.suffix in (".yaml", ".yml"))
+    inside = f", such as {files[0]}" if files else ""
+    return f"{NOUNS[kind]} {name} is a folder; name a file{inside}"
 
 
 def aliases(kind: str, name: str, folders: Folders | None = None) -> tuple[str, ...]:

@@ -34,14 +34,15 @@ class _Check:
             self.fault(path, f"must be a mapping of keys to values (got {got(value)})")
             return {}
         result: dict[str, Any] = {}
+        strange = [name for name in value if group.find(name, PLACEHOLDERS) is None]
+        told = {did_you_mean(name, group.inside) for name in strange}
         for name, inner in group.inside.items():
             if name in PLACEHOLDERS:
                 self.placeholders(value, name, inner, path, result)
-            else:
+            elif value.get(name) is not None or f"; did you mean {name}?" not in told:
                 self.entry(value, name, inner, path, result)
-        for name in value:
-            if group.find(name, PLACEHOLDERS) is None:
-                self.fault((*path, name), _unknown(self.kind, group, path, name, bool(self.shown)))
+        for name in strange:
+            self.fault((*path, name), _unknown(self.kind, group, path, name, bool(self.shown)))
         self.exclusive(value, group, path)
         return result
 

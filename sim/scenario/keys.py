@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from sim.clock import HORIZON_S
 from sim.faults import did_you_mean
 from sim.scenario.quantities import RefusedError, measure, whole
 from sim.scenario.tree import KeyPath
@@ -35,6 +36,8 @@ class Key:
     """The value is a list of the kind."""
     when: tuple[str, tuple[str, ...]] | None = None
     """(path of another key, its values): the key belongs to these only."""
+    needs: str = ""
+    """Path of another key, without which this one has no meaning; who replaces that drops this."""
     one_of: str = ""
     """Keys of one such group exclude one another; one set from the command line replaces the others."""
 
@@ -44,7 +47,10 @@ class Key:
 
     def read(self, value: Any) -> Any:
         """*value* (of a list: one item) in base units. Raises `RefusedError`."""
-        return self._bounded(KINDS[self.kind].read(value, self))
+        read = self._bounded(KINDS[self.kind].read(value, self), isinstance(value, str))
+        if self.kind == "seconds" and read > HORIZON_S:
+            raise RefusedError(self.requirement, f"no time is longer than {HORIZON_S:,.0f} s, six days")
+        return read
 
     @property
     def requirement(self) -> str:
@@ -55,7 +61,7 @@ class Key:
         bounds = " and ".join(f"{sign} {limit:g}" for sign, limit in limits if limit is not None)
         return f"{one} {bounds}".rstrip() + (f", such as {kind.example}" if kind.example else "")
 
-    def _bounded(self, value: Any) -> Any:
+    def _bounded(self, value: Any, as_text: bool) -> Any:
         if isinstance(value, int | float) and not isinstance(value, bool):
             inside = (
                 (self.above is None or value > self.above)
@@ -64,7 +70,7 @@ class Key:
                 and (self.below is None or value < self.below)
             )
             if not inside:
-                share = self.kind == "share" and 1 < value <= 100
+                share = self.kind == "share" and 1 < value <= 100 and not as_text
                 raise RefusedError(self.requirement, f"write {value / 100:g} or {value:g}%" if share else "")
         return value
 

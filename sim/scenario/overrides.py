@@ -14,17 +14,28 @@ COMMAND_LINE = Place("command line")
 
 def apply_overrides(tree: Tree, overrides: Sequence[str], faults: Faults) -> Tree:
     """*tree* with each `key=value` laid over it, the later over the earlier; the value is YAML."""
+    given: dict[str, KeyPath] = {}
     for override in overrides:
         key, equals, text = override.partition("=")
         path = key_path(key)
         if not equals or not all(path):
             faults.add(COMMAND_LINE, f"`{override}` must be key=value, such as engine.max_num_seqs=128")
             continue
+        if text.strip() and (rival := given.setdefault(_group(path), path)) != path:
+            faults.add(
+                COMMAND_LINE, f"{spell(path)} and {spell(rival)} exclude one another; write one of them"
+            )
         try:
             tree = lay_over(tree, path, _value(text, path, faults))
         except InputFault as fault:
             faults.include(fault, COMMAND_LINE)
     return tree
+
+
+def _group(path: KeyPath) -> str:
+    """What only one key may be given of: the group of the one at *path*, or that key alone."""
+    own = next((key for key in SCENARIO_KEYS if key.parts == path and key.one_of), None)
+    return own.one_of if own else spell(path)
 
 
 def key_path(text: str) -> KeyPath:
@@ -67,5 +78,5 @@ def _rivals(path: KeyPath) -> list[KeyPath]:
         return []
     excluded = [key for key in SCENARIO_KEYS if key.one_of == own.one_of and key is not own]
     paths = [key.path for key in excluded]
-    dependent = [key for key in SCENARIO_KEYS if key.when and key.when[0] in paths]
+    dependent = [key for key in SCENARIO_KEYS if key.needs in paths or (key.when and key.when[0] in paths)]
     return [key.parts for key in (*excluded, *dependent)]

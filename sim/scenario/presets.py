@@ -44,8 +44,8 @@ def preset_defaults(name: str, hardware: Values, model: Values, engine: Values) 
 def _vllm_v1(hardware: Values, model: Values, engine: Values) -> dict[str, Any]:
     """vLLM's V1 engine behind its OpenAI-compatible server (EngineArgs and its usage context defaults).
 
-    The host's times are a published fit for vLLM on H100; those of the front end are estimates (7 to 12 ms a request
-    are seen with recent versions).
+    The host's times are a published fit for vLLM on H100; those of the front end are estimates (7 to 12 ms
+    a request are seen with recent versions).
     """
     budget, sequences = _vllm_limits(hardware)
     length = engine.get("max_model_len") or model.get("max_position_embeddings") or budget

@@ -161,7 +161,8 @@ def _load_rules(sections: Mapping[str, Values], report: Report) -> None:
     if not isinstance(load, dict):
         return
     known = ("rate_per_s", "mode", "concurrency")
-    if all(load.get(key) is None for key in known):
+    strange = load.keys() - {*known, "think", "time_scale"}  # told already, and perhaps one of them misspelt
+    if not strange and all(load.get(key) is None for key in known):
         report("load", f"must have one of {', '.join(known)}")
     if load.get("time_scale") is not None and load.get("mode") is None:
         report("load.time_scale", "goes with load.mode trace only")
@@ -171,12 +172,14 @@ def _load_rules(sections: Mapping[str, Values], report: Report) -> None:
                "give load.rate_per_s, or a trace as the workload")  # fmt: skip
     _sharing_load_rules(sections["workload"], load, report)
     if load.get("think") is not None and load.get("concurrency") is None:
-        report("load.think", "goes with load.concurrency only")
+        report("load.think", "goes with load.concurrency only; write that, how many users, instead of the "
+               "rate")  # fmt: skip
     if load.get("concurrency") is not None and sections["run"].get("duration_s") is not None:
-        report("run.duration_s", "does not go with load.concurrency; write run.requests")
+        report("run.duration_s", "does not go with load.concurrency; write run.requests, such as 2000")
     if load.get("mode") == "burst" and sections["run"].get("duration_s") is not None:
         report(
-            "run.duration_s", "does not go with load.mode burst, which is over at once; write run.requests"
+            "run.duration_s",
+            "does not go with load.mode burst, which is over at once; write run.requests, such as 2000",
         )
 
 

@@ -65,13 +65,13 @@ SCENARIO_KEYS = (
         minimum=0, otherwise="estimated by the memory ledger"),
     Key("engine.long_prefill_token_threshold", "tokens", "Longest prefill chunk of one request while others "
         "are there; 0 is no limit.", minimum=0, otherwise="preset: 0"),
-    Key("engine.scheduling_policy", "choice", "Who is admitted first, and who is preempted last: who came first, "
-        "or who has the smaller priority.", choices=("fcfs", "priority"), otherwise="preset: fcfs"),
+    Key("engine.scheduling_policy", "choice", "Who is admitted first and preempted last: who came first, or "
+        "who has the smaller priority.", choices=("fcfs", "priority"), otherwise="preset: fcfs"),
     Key("engine.async_scheduling", "flag", "Form a step while the one before it runs: an iteration takes the "
         "longer of GPU and host, not their sum, and what ends or comes is seen one iteration later.",
         otherwise="preset: true; static: false"),
-    Key("engine.watermark", "share", "Share of the KV blocks that a new request leaves free while others run.",
-        minimum=0, below=1, otherwise="preset: 0"),
+    Key("engine.watermark", "share", "Share of the KV blocks that a new request leaves free while others "
+        "run.", minimum=0, below=1, otherwise="preset: 0"),
     Key("engine.scheduler_reserve_full_isl", "flag", "Admit a request only if its whole prompt fits in the "
         "free blocks.", otherwise="preset: true"),
     Key("engine.cuda_graphs", "flag", "Replay captured graphs, which pads batches to the captured sizes.",
@@ -79,15 +79,15 @@ SCENARIO_KEYS = (
     Key("engine.max_cudagraph_capture_size", "tokens", "Largest captured batch.", minimum=1,
         otherwise="preset: 2 * max_num_seqs, at most 512 (1024 on data-centre Blackwell) and "
         "max_num_batched_tokens"),
-    Key("engine.host_step_s", "seconds", "CPU time of the engine an iteration.", minimum=0,
+    Key("engine.host_step_s", "seconds", "CPU time of the engine an iteration.", minimum=0, maximum=60,
         otherwise="preset: 126 us"),
     Key("engine.host_sequence_s", "seconds", "CPU time of the engine a sequence and iteration.", minimum=0,
-        otherwise="preset: 4.4 us"),
+        maximum=60, otherwise="preset: 4.4 us"),
     Key("engine.front_end_latency_s", "seconds", "Time between client and engine a request, both ways "
-        "together.", minimum=0, otherwise="preset: 10 ms"),
+        "together.", minimum=0, maximum=60, otherwise="preset: 10 ms"),
     Key("engine.front_end_service_s", "seconds", "Time a request for which the front end serves nobody else.",
-        minimum=0, otherwise="preset: 1 ms"),
-    Key("engine.front_end_prompt_token_s", "seconds", "The same, a prompt token.", minimum=0,
+        minimum=0, maximum=60, otherwise="preset: 1 ms"),
+    Key("engine.front_end_prompt_token_s", "seconds", "The same, a prompt token.", minimum=0, maximum=60,
         otherwise="preset: 1 us"),
     Key("engine.batch_wait_s", "seconds", "How long the first of a static group that is not full waits for "
         "company.", minimum=0, otherwise="preset static: 1 s; else without effect"),
@@ -126,7 +126,7 @@ SCENARIO_KEYS = (
     Key("load.concurrency", "count", "Users that send again when answered (closed loop).", minimum=1,
         one_of="load"),
     Key("load.think", "mapping", "How long a user thinks between an answer and the next request; not at all "
-        "if absent."),
+        "if absent.", needs="load.concurrency"),
     Key("load.think.kind", "choice", "Its distribution.", required=True, choices=("fixed", "exponential")),
     Key("load.think.mean_s", "seconds", "Its mean.", above=0, required=True),
     Key("load.time_scale", "number", "How many times faster than recorded a trace is replayed.", above=0,

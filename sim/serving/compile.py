@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import sqrt
 from typing import Any
 
 import numpy as np
@@ -13,15 +14,20 @@ from sim.serving.step_time import StepTime, WorkIntegral
 
 _HALF_BYTES = 2.0  # activations have 16 bits whatever the weights have
 _LOGIT_BYTES = 4.0
+_FINEST = 32.0  # times the usual table of attention's work
 _SAMPLER_PASSES = 3  # over the logits: read for the softmax, written, read to sample
 
 
 def compile_step_time(
-    profile: HardwareProfile, model: ModelSpec, engine: Mapping[str, Any], kv_cache_tokens: int
+    profile: HardwareProfile,
+    model: ModelSpec,
+    engine: Mapping[str, Any],
+    kv_cache_tokens: int,
+    most_context_tokens: int = 0,
 ) -> StepTime:
     """The `StepTime` of *model* on *profile* under *engine*, one GPU group of tensor_parallel_size.
 
-    *kv_cache_tokens* bounds the context that a step can read.
+    A step reads *kv_cache_tokens* at most, or, where sequences share blocks, *most_context_tokens*.
     """
     gpus, kv_dtype = engine["tensor_parallel_size"], model.kv_dtype(engine["kv_cache_dtype"])
     decode, prefill = profile.decode_attention(kv_dtype), profile.prefill_attention(kv_dtype)
@@ -30,7 +36,8 @@ def compile_step_time(
     # The last block of a sequence is read whole: on average half a block more than its tokens.
     per_sequence_s = decode.load_s(0.0, kv_heads) + per_token_s * (engine["block_size"] - 1) / 2
     # Half an iteration beyond a full cache: sums over iterations are taken between their midpoints.
-    most_context = kv_cache_tokens + engine["max_num_seqs"]
+    most_context = max(kv_cache_tokens, most_context_tokens) + engine["max_num_seqs"]
+    fineness = min(sqrt(most_context / (kv_cache_tokens + engine["max_num_seqs"])), _FINEST)
     most_work_s = most_context * per_token_s + engine["max_num_seqs"] * per_sequence_s
     return StepTime(
         tokens_s=_token_table(profile, model, engine).tolist(),
@@ -40,12 +47,13 @@ def compile_step_time(
         layers=model.layers,
         work_per_token_s=per_token_s,
         work_per_sequence_s=per_sequence_s,
-        attention=WorkIntegral(decode.overhead_s, decode.exponent, most_work_s),
+        attention=WorkIntegral(decode.overhead_s, decode.exponent, most_work_s, fineness),
         prefill_pair_s=4.0 * heads * model.head_dim / prefill.flops_per_s,
         prefill_causal_weight=prefill.causal_weight,
         prefill_token_s=heads * prefill.head_token_s,
         prefill_overhead_s=prefill.overhead_s,
         prefill_exponent=prefill.exponent,
+        overlapped=engine["async_scheduling"],
     )
 
 

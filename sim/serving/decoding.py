@@ -46,7 +46,9 @@ class Decoding:
         self.origins += origin
         self.opening[(1 - origin) % self.block_size] += 1
         self.batch_changed = True
-        self._expect_finish(sequence, iteration + sequence.output_tokens - sequence.generated)
+        sequence.finish_iteration = last = iteration + sequence.output_tokens - sequence.generated
+        self._serial = serial = self._serial + 1
+        heappush(self.finishing, (last, serial, sequence))
 
     def stop(self, sequence: Sequence) -> None:
         """*sequence* decodes no longer; what it holds is left to the caller."""
@@ -74,9 +76,11 @@ class Decoding:
         The blocks of *iteration* itself have been taken; *free_blocks* must do for the others.
         """
         finishing = self.finishing
-        while finishing[0][2].finish_iteration != finishing[0][0]:
+        last, _, sequence = finishing[0]
+        while sequence.finish_iteration != last:
             heappop(finishing)
-        repeats = finishing[0][0] - iteration + 1
+            last, _, sequence = finishing[0]
+        repeats = last - iteration + 1
         if repeats > most:
             repeats = most
         # Enough blocks for whole cycles is enough, and nearly always there.
@@ -106,8 +110,3 @@ class Decoding:
                 break
             count += 1
         return count
-
-    def _expect_finish(self, sequence: Sequence, iteration: int) -> None:
-        sequence.finish_iteration = iteration
-        self._serial = serial = self._serial + 1
-        heappush(self.finishing, (iteration, serial, sequence))

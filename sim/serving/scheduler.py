@@ -96,7 +96,7 @@ class Scheduler(Decoding):
         self._prefilling: dict[Sequence, None] = {}  # running, prompt not yet computed, in order
         self._irregular = False  # a prefill goes on, or somebody was preempted
         self._aborting: list[Sequence] = []
-        self._leaving: list[Sequence] = []
+        self.leaving: list[Sequence] = []
 
     # -- from outside ------------------------------------------------------------------------------
 
@@ -106,7 +106,7 @@ class Scheduler(Decoding):
         self.num_waiting = waiting = self.num_waiting + 1
         return (
             (waiting == 1 or self.waiting[0] is sequence)
-            and len(self.running) - len(self._leaving) < self.max_num_seqs
+            and len(self.running) - len(self.leaving) < self.max_num_seqs
             and self.num_decode < self.max_num_batched_tokens
         )
 
@@ -159,7 +159,7 @@ class Scheduler(Decoding):
 
     def _may_admit_soon(self) -> bool:
         """Whether the head of the queue may be admitted though nobody comes or ends in the next step."""
-        if self._leaving:
+        if self.leaving:
             return True
         grows = self.caching is not None and self.caching.answers_grow(self.waiting[0])
         return grows and self.held_by == KV_BLOCKS
@@ -177,15 +177,14 @@ class Scheduler(Decoding):
         self.blocks_in_use = self.num_blocks - self.free_blocks
         if self._aborting:
             self._drop_aborted()
-        if self._leaving:
+        if self.leaving:
             self._release_leaving()
-        finished = []
-        if self.finishing and self.finishing[0][0] <= iteration:
-            finished = self.due(iteration)
-            for sequence in finished:
-                sequence.generated = sequence.output_tokens
-                sequence.computed = sequence.origin + iteration
-                sequence.blocks = -(-sequence.computed // self.block_size)
+        finishing = self.finishing
+        finished = self.due(iteration) if finishing and finishing[0][0] <= iteration else []
+        for sequence in finished:
+            sequence.generated = sequence.output_tokens
+            sequence.computed = computed = sequence.origin + iteration
+            sequence.blocks = -(-computed // self.block_size)
         for sequence, _, _ in self.chunks:
             length = sequence.prompt_tokens + sequence.generated
             if sequence.computed == length and sequence.state == PREFILL:
@@ -292,7 +291,7 @@ class Scheduler(Decoding):
         self.free_blocks += freed
         self.preemptions += 1
         if victim.state == LEAVING:  # its last token is on its way
-            self._leaving.remove(victim)
+            self.leaving.remove(victim)
             victim.state = DONE
         else:
             self.discarded_tokens += victim.computed
@@ -385,9 +384,11 @@ class Scheduler(Decoding):
             elif sequence.state != DONE:
                 if sequence.state == DECODE:
                     self.pause(sequence, self.iteration + 1)
-                    sequence.generated -= 1  # the token of this iteration is lost
+                    # The token of this iteration is lost, and one that is on its way.
+                    sequence.generated = max(sequence.generated - 1 - self.asynchronous, 0)
                 elif sequence.state == LEAVING:
-                    self._leaving.remove(sequence)
+                    self.leaving.remove(sequence)
+                    sequence.generated -= 1
                 else:
                     self._prefilling.pop(sequence, None)
                 self._release(sequence, in_flight=True)
@@ -398,7 +399,7 @@ class Scheduler(Decoding):
         if self.caching is not None and len(finished) > 1:
             finished.sort(key=lambda sequence: sequence.admission)
         if self.asynchronous:
-            self._leaving = finished
+            self.leaving = finished
             for sequence in finished:
                 sequence.state = LEAVING
         else:
@@ -406,9 +407,9 @@ class Scheduler(Decoding):
                 self._release(sequence)
 
     def _release_leaving(self) -> None:
-        for sequence in self._leaving:
+        for sequence in self.leaving:
             self._release(sequence)
-        self._leaving = []
+        self.leaving = []
 
     def _release(self, sequence: Sequence, in_flight: bool = False) -> None:
         """*sequence* is done; where its last step's token is *in_flight*, it is lost."""

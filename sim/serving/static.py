@@ -43,6 +43,7 @@ class StaticScheduler:
         self.decoding = 0
         self.context_tokens = 0
         self.preempted: list[Sequence] = []
+        self.skipped: list[Sequence] = []
         self.held_by = NOTHING
         self.blocks_in_use = 0
         self.batch_changed = True

@@ -8,11 +8,13 @@ from typing import Any
 
 import numpy as np
 from simpy import Environment, Event, Timeout
+from simpy.events import NORMAL
 
+from sim.serving.prefix_cache import Content
 from sim.serving.sequence import Sequence
 from sim.simulation.front_end import FrontEnd
 from sim.simulation.recorder import CANCELLED, NEVER_SCHEDULABLE, Recorder
-from sim.simulation.replica import Replica
+from sim.simulation.replica import Alarm, Replica
 from sim.workload import Requests
 
 Progress = Callable[[int, int, str], None]  # requests sent, of how many, what that number is
@@ -27,28 +29,61 @@ def open_loop(
     replica: Replica,
     recorder: Recorder,
     progress: Progress | None = None,
-) -> Generator[Event, None, None]:
+) -> None:
     """Send every request at its own time, whatever became of the others.
 
-    One heap entry for all of them. Requests that are not *schedulable* (bool, one a request) are
-    refused on arrival; a request with finite patience is given up *patience_s* after its send,
-    wherever it is then: an abort at the instant at which an iteration ends comes before its output.
+    Requests that are not *schedulable* (bool, one a request) are refused on arrival; a request with
+    finite patience is given up *patience_s* after its send, wherever it is then: an abort at the
+    instant at which an iteration ends comes before its output.
     """
+    admissible = _admissible(requests, schedulable, front_end, recorder, progress)
+    alarm = Alarm([])
+    sending = _sending(env, alarm, requests, admissible, replica, recorder)
+    alarm.calls.append(sending.send)
+    next(sending)
+
+
+def _sending(
+    env: Environment,
+    alarm: Alarm,
+    requests: Requests,
+    admissible: Iterator[tuple[Any, ...]],
+    replica: Replica,
+    recorder: Recorder,
+) -> Generator[None, Event, None]:
+    """Submit at its time all of *requests* that is *admissible*, by *alarm* (a SimPy process costs more)."""
     now, never = 0.0, float("inf")
-    for index, prompt, output, at_s, leave_s in _admissible(
-        requests, schedulable, front_end, recorder, progress
-    ):
+    block_size = replica.scheduler.block_size
+    particular = requests.contents is not None or requests.priorities is not None
+    for index, prompt, output, at_s, leave_s in admissible:
         if leave_s <= at_s:  # still in the front end
             recorder.status[index] = CANCELLED
             recorder.finish_s[index] = leave_s
             continue
         if at_s > now:
-            yield Timeout(env, at_s - now)
+            replica.next_arrival_s = at_s
+            alarm.callbacks = alarm.calls
+            env.schedule(alarm, NORMAL, at_s - now)
+            replica.go_on()
+            yield
             now = at_s
         sequence = Sequence(index, prompt, output)
+        if particular:
+            tell(sequence, requests, block_size)
         replica.submit(sequence)
         if leave_s < never:
             Timeout(env, leave_s - now, sequence).callbacks.append(replica.give_up)
+    replica.next_arrival_s = never
+    replica.go_on()
+    yield  # nobody resumes it
+
+
+def tell(sequence: Sequence, requests: Requests, block_size: int) -> None:
+    """Say of *sequence* what not all of *requests* have: how urgent it is, and what its tokens are."""
+    if requests.priorities is not None:
+        sequence.priority = int(requests.priorities[sequence.index])
+    if requests.contents is not None:
+        sequence.content = Content(block_size, *requests.contents.of(sequence.index))
 
 
 class ClosedLoop:
@@ -107,6 +142,7 @@ class ClosedLoop:
             self._turned_away(request, CANCELLED, leave_s)
             return
         sequence = Sequence(request, prompts.item(), self.requests.output_tokens[row].item())
+        tell(sequence, self.requests, self.replica.scheduler.block_size)
         self._later(queued_s - now, self._submit, sequence)
         if leave_s < np.inf:
             self._later(leave_s - now, self.replica.give_up, sequence)

@@ -31,11 +31,14 @@ STEP = np.dtype(
 )
 STRETCH = np.dtype([("stretch_request", "i4"), ("stretch_first_row", "i4"), ("stretch_last_row", "i4")])
 GAP = np.dtype([("gap_request", "i4"), ("gap_s", "f8")])
+TURN = np.dtype([("turn_request", "i4"), ("turn_s", "f8"), ("turn_to", "i1")])
+PREEMPTED, RESUMED, DECODING_AGAIN = range(3)  # what a request turns to
 
 # Rows are packed as they come: one call a row, and the array is a view of the bytes.
 pack_step = Struct("=2df6i2Hb").pack
 pack_stretch = Struct("=3i").pack
 _pack_gap = Struct("=id").pack
+_pack_turn = Struct("=idb").pack
 
 
 class Recorder:
@@ -54,6 +57,7 @@ class Recorder:
 
     *Stretches* (`STRETCH`): the rows, first to last, in which a request decoded without a break.
     *Gaps* (`GAP`): pauses between two tokens that are no single iteration.
+    *Turns* (`TURN`): when a request was preempted, scheduled again, and had its next token, in order.
     """
 
     __slots__ = (
@@ -70,6 +74,7 @@ class Recorder:
         "status",
         "steps",
         "stretches",
+        "turns",
     )
 
     def __init__(self, num_requests: int) -> None:
@@ -88,6 +93,7 @@ class Recorder:
 
         self.stretches = bytearray()
         self.gaps = bytearray()
+        self.turns = bytearray()
         self.partial_answers: dict[int, int] = {}  # tokens that cancelled requests had got
 
     def stretch(self, request: int, first_row: int) -> None:
@@ -99,9 +105,14 @@ class Recorder:
         """*request* waited *seconds* between two tokens, over more than one iteration."""
         self.gaps += _pack_gap(request, seconds)
 
+    def turn(self, request: int, at_s: float, to: int) -> None:
+        """*request* is preempted, resumed or decodes again (*to*) *at_s*."""
+        self.turns += _pack_turn(request, at_s, to)
+
     def column(self, name: str) -> np.ndarray:
         """The column *name* as an array, without a copy."""
-        for packed, row in ((self.steps, STEP), (self.stretches, STRETCH), (self.gaps, GAP)):
+        logs = ((self.steps, STEP), (self.stretches, STRETCH), (self.gaps, GAP), (self.turns, TURN))
+        for packed, row in logs:
             if name in (row.names or ()):
                 return np.frombuffer(packed, row)[name]
         values = getattr(self, name)

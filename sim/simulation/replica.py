@@ -24,7 +24,10 @@ from sim.simulation.clockwork import Clockwork
 from sim.simulation.recorder import (
     CANCELLED,
     COMPLETED,
+    DECODING_AGAIN,
+    PREEMPTED,
     REJECTED,
+    RESUMED,
     TIMED_OUT,
     UNFINISHED,
     Recorder,
@@ -38,13 +41,14 @@ AFTER_ARRIVALS = EventPriority(2)
 INFINITY = float("inf")
 
 
-class IterationsEnd(Event):
-    """An event that is triggered from the start and only waits for its time; it can ring again."""
+class Alarm(Event):
+    """An event that is triggered from the start and only waits for its time; it can be set again."""
 
     _ok = True
     _value = None
 
-    def __init__(self) -> None:
+    def __init__(self, calls: list[Callable[[Event], Any]]) -> None:
+        self.calls = calls  # the callbacks, whenever it is set
         self.callbacks = None  # type: ignore[assignment]  # SimPy's own mark of an event that has rung
 
 
@@ -53,6 +57,7 @@ class Replica:
 
     __slots__ = (
         "_aborted",
+        "_asleep_until_s",
         "_batch",
         "_blocks_first",
         "_composing",
@@ -63,11 +68,12 @@ class Replica:
         "_held_by",
         "_idle",
         "_leap",
-        "_planned_s",
-        "_when_it_rings",
+        "_sent_back",
+        "_until_s",
         "env",
         "left",
         "max_leap",
+        "next_arrival_s",
         "queue_rules",
         "recorder",
         "scheduler",
@@ -90,19 +96,21 @@ class Replica:
         self.max_leap = max_leap
         self.queue_rules = queue_rules
         self.left: Callable[[int, float], None] | None = None  # told who is done with this replica, and when
-        self._when_it_rings: list[Callable[[Event], None]] = [self._iterations_end]
+        self.next_arrival_s = INFINITY  # of somebody who is announced; others may come before
         self._idle = True
-        self._end = IterationsEnd()  # of the iterations in progress
+        self._asleep_until_s = INFINITY  # when they end, where no event of their own ends them
+        self._end = Alarm([self._iterations_end])  # of the iterations in progress
         self._leap = 0  # iterations in progress
         self._batch = step_time.composition()
         self._composing = False  # the same sequences decode, iteration after iteration
         self._done = 0  # iterations of the batch before those in progress
-        self._planned_s = 0.0  # from the batch's start to the end of those in progress
+        self._until_s = INFINITY  # they end with the iteration that is in progress then
         self._decodes = 0
         self._context_tokens = 0
         self._blocks_first = 0
         self._held_by = 0
         self._aborted: list[Sequence] = []
+        self._sent_back: set[int] = set()  # requests that were preempted and are not scheduled again yet
 
     def submit(self, sequence: Sequence) -> None:
         """*sequence* enters the queue now, if the rules let it."""
@@ -111,12 +119,28 @@ class Replica:
         may_join = self.scheduler.add(sequence)
         if self._idle:
             self._idle = False
-            self._ring(0.0)
-        elif may_join and self._leap > 1:
+            if self.next_arrival_s == self.env.now:  # announced, so `go_on` follows
+                self._asleep_until_s = self.next_arrival_s
+            else:
+                self._ring(0.0)
+        elif may_join and self._leap > 1 and self._until_s > self.env.now:
             self._cut()
         elif may_join and not self._leap:  # the last of a static group
-            self._end.callbacks = []
             self._ring(0.0)
+
+    def go_on(self) -> None:
+        """The announced sequence is in, and the next is announced: its client calls this in between.
+
+        A leap that waited for that needs no event of its own.
+        """
+        end_s = self._asleep_until_s
+        if end_s < INFINITY:
+            self._asleep_until_s = INFINITY
+            next_s = self.env.peek()
+            if end_s < next_s:
+                self._run(end_s)
+            else:
+                self._wait_for(end_s, next_s)
 
     def give_up(self, event: Event) -> None:
         """The client of the sequence that *event* carries has gone: what a patience timer calls."""
@@ -156,16 +180,19 @@ class Replica:
     # -- the loop ----------------------------------------------------------------------------------
 
     def _iterations_end(self, _event: Event) -> None:
+        self._run(self.env.now)
+
+    def _run(self, now: float) -> None:
         """Finish the iterations in progress and begin the next, over and over.
 
         An end before which nothing else can happen needs no event: the loop goes on with it at once.
         """
-        now, finish, peek = self.env.now, self.scheduler.finish, self.env.peek
+        scheduler, peek = self.scheduler, self.env.peek
         while True:
-            finished = finish(self._leap)
+            finished = scheduler.finish(self._leap)
             if self._composing:
                 self._done += self._leap
-                if self.scheduler.batch_changed:
+                if scheduler.batch_changed:
                     self._close(now)
             else:
                 self._first_tokens(now)
@@ -174,30 +201,50 @@ class Replica:
             if finished:
                 self._record(finished, now)
             end_s = self._begin(now)
-            if end_s < peek():
-                now = end_s
-            elif end_s < INFINITY:
-                self._ring(end_s - self.env.now)
+            next_s = peek()
+            if end_s >= next_s:
+                self._wait_for(end_s, next_s)
                 return
-            else:
-                self._idle = True
-                return
+            now = end_s
+
+    def _wait_for(self, end_s: float, next_s: float) -> None:
+        """Let the iterations in progress end at *end_s*; something else happens before, at *next_s*."""
+        if end_s == INFINITY:
+            self._idle = True
+        elif self.next_arrival_s <= next_s:
+            self._asleep_until_s = end_s
+        else:
+            self._ring(end_s - self.env.now)
 
     def _begin(self, now: float) -> float:
         """Form the next batch; returns when its iterations end, never where there is no work."""
         scheduler = self.scheduler
-        self._leap = leap = scheduler.schedule(self.max_leap)
-        if scheduler.preempted:
-            self._hold_up(now)
+        self._leap = leap = self._schedule(now)
         if scheduler.chunks:
             return now + self._mixed_step(now)
         if not leap:
             return self._wait_for_company(now) if scheduler.num_waiting else INFINITY
-        if scheduler.batch_changed or not self._composing:
+        if not self._composing:
             self._open(now)
         batch = self._batch
-        self._planned_s = planned_s = batch.elapsed_s(self._done + leap)
-        return batch.start_s + planned_s
+        if scheduler.num_waiting:
+            self._until_s = INFINITY
+            return batch.start_s + batch.elapsed_s(self._done + leap)
+        return self._leap_until(self.next_arrival_s)  # to cut it then would take another event
+
+    def _schedule(self, now: float) -> int:
+        """Form the batch that runs from *now*; returns for how many iterations."""
+        leap = self.scheduler.schedule(self.max_leap)
+        if self.scheduler.preempted:
+            self._hold_up(now)
+            if not leap:  # a step in which everybody lost is over at once
+                return self._schedule(now)
+        return leap
+
+    @property
+    def num_waiting(self) -> int:
+        """Sequences in the engine's queue."""
+        return self.scheduler.num_waiting
 
     def _wait_for_company(self, now: float) -> float:
         """When a static group that is not full starts all the same; a continuous batch never waits."""
@@ -213,41 +260,46 @@ class Replica:
     def _record(self, finished: list[Sequence], now: float) -> None:
         """These got their last token *now*."""
         recorder = self.recorder
-        status, finish_s, last_row = recorder.status, recorder.finish_s, recorder.num_rows - 1
         for sequence in finished:
-            request, first_row = sequence.index, sequence.first_row
-            status[request] = COMPLETED
-            finish_s[request] = now
-            if first_row <= last_row:
-                recorder.stretches += pack_stretch(request, first_row, last_row)
+            request = sequence.index
+            recorder.status[request] = COMPLETED
+            recorder.finish_s[request] = now
+            if sequence.first_row < recorder.num_rows:
+                recorder.stretches += pack_stretch(request, sequence.first_row, recorder.num_rows - 1)
             if self.left is not None:
                 self.left(request, now)
 
     def _ring(self, delay_s: float) -> None:
-        """Let an event in *delay_s* end the iterations in progress."""
+        """Let an event in *delay_s* end the iterations in progress, and no other."""
         event = self._end
-        if event.callbacks is not None:  # cut short, and still in SimPy's queue
-            self._end = event = IterationsEnd()
-        event.callbacks = self._when_it_rings
+        if event.callbacks is not None:  # still in SimPy's queue
+            event.callbacks = []  # it rings unheard
+            self._end = event = Alarm(event.calls)
+        self._asleep_until_s = INFINITY
+        event.callbacks = event.calls
         self.env.schedule(event, AFTER_ARRIVALS, delay_s)
 
     def _cut(self) -> None:
         """End the leap with the iteration in progress."""
-        batch, now, last = self._batch, self.env.now, self._done + self._leap
-        count, reached_s = batch.reaches(now - batch.start_s, last, self._planned_s)
-        if count <= self._done:  # somebody came at the very instant at which this leap began
-            count, reached_s = self._done + 1, batch.elapsed_s(self._done + 1)
-        if count < last:
-            self._end.callbacks = []  # it rings unheard
-            self._leap, self._planned_s = count - self._done, reached_s
-            self._ring(batch.start_s + reached_s - now)
+        now, planned = self.env.now, self._leap
+        end_s = self._leap_until(now)
+        if self._leap < planned:
+            self._ring(end_s - now)
+
+    def _leap_until(self, at_s: float) -> float:
+        """Leap no further than the iteration that is in progress *at_s*; returns when that ends."""
+        batch, done = self._batch, self._done
+        self._until_s = at_s
+        count, elapsed_s = batch.reaches(at_s - batch.start_s, done + self._leap)
+        if count <= done:  # this very instant, at which the leap begins
+            count, elapsed_s = done + 1, batch.elapsed_s(done + 1)
+        self._leap = count - done
+        return batch.start_s + elapsed_s
 
     # -- batches -----------------------------------------------------------------------------------
 
     def _open(self, now: float) -> None:
         """Start a composition: these sequences decode until one comes, ends or is preempted."""
-        if self._composing:
-            self._close(now)
         scheduler = self.scheduler
         scheduler.batch_changed = False
         self._done = 0
@@ -271,7 +323,7 @@ class Replica:
             0,
             self._blocks_first,
             scheduler.blocks_in_use,
-            scheduler.num_waiting,
+            self.num_waiting,
             self._decodes,
             0,
             self._held_by,
@@ -285,17 +337,21 @@ class Replica:
             self._close(now)
         chunks, decodes, context_tokens = scheduler.chunks, scheduler.decoding, scheduler.context_tokens
         tokens, with_cached, squares, sampled, admitted = 0, 0, 0, decodes, 0
+        first_scheduled_s = recorder.first_scheduled_s
         for sequence, new, cached in chunks:
             tokens += new
             with_cached += new * cached
             squares += new * new
             if sequence.computed == sequence.prompt_tokens + sequence.generated:
                 sampled += 1
-            if not cached and not recorder.preemptions[sequence.index]:
-                recorder.first_scheduled_s[sequence.index] = now
+            if isnan(first_scheduled_s[sequence.index]):
+                first_scheduled_s[sequence.index] = now
+                recorder.cached_tokens[sequence.index] = cached
                 admitted += 1
+            elif self._sent_back:
+                self._resume(sequence.index, now)
         if self.queue_rules is not None:
-            self.queue_rules.admitted(admitted, now, scheduler.num_waiting)
+            self.queue_rules.admitted(admitted, now, self.num_waiting)
         duration_s = self.step_time.mixed_s(
             decodes, context_tokens, len(chunks), tokens, with_cached, squares, sampled
         )
@@ -310,7 +366,7 @@ class Replica:
             tokens,
             blocks,
             blocks,
-            scheduler.num_waiting,
+            self.num_waiting,
             decodes,
             len(chunks),
             scheduler.held_by,
@@ -328,6 +384,7 @@ class Replica:
                 recorder.first_token_s[request] = now
             else:
                 recorder.gap(request, now - sequence.gap_since_s)
+                recorder.turn(request, now, DECODING_AGAIN)
                 sequence.gap_since_s = -1.0
             sequence.first_row = recorder.num_rows
 
@@ -340,9 +397,19 @@ class Replica:
             self._close(now)
         for sequence in self.scheduler.preempted:
             recorder.preemptions[sequence.index] += 1
-            if sequence.generated and sequence.gap_since_s < 0.0:
+            if sequence.state != DONE:
+                recorder.turn(sequence.index, now, PREEMPTED)
+                self._sent_back.add(sequence.index)
+        for sequence in (*self.scheduler.preempted, *self.scheduler.skipped):
+            if sequence.generated and sequence.gap_since_s < 0.0 and sequence.state != DONE:
                 recorder.stretch(sequence.index, sequence.first_row)
                 sequence.gap_since_s = now
+
+    def _resume(self, request: int, now: float) -> None:
+        """*request* is in a batch: for the first time since it was preempted, if it was."""
+        if request in self._sent_back:
+            self._sent_back.remove(request)
+            self.recorder.turn(request, now, RESUMED)
 
     def _record_aborted(self) -> None:
         recorder = self.recorder

@@ -23,6 +23,7 @@ from sim.serving.static import StaticScheduler
 from sim.simulation.clients import ClosedLoop, Progress, open_loop
 from sim.simulation.clockwork import Clockwork
 from sim.simulation.front_end import FrontEnd
+from sim.simulation.pipelined import PipelinedReplica
 from sim.simulation.recorder import Recorder
 from sim.simulation.replica import Replica
 from sim.workload import Requests, draw_think, generate, mean_context_tokens, mean_tokens
@@ -80,23 +81,24 @@ def simulate(
     profile = HardwareProfile.from_mapping(scenario.hardware)
     model = ModelSpec.from_mapping(scenario.model)
     scheduler = _scheduler(scenario, ledger.num_gpu_blocks - 1)  # one is the engine's null block
-    padded = scheduler.most_context_tokens if isinstance(scheduler, StaticScheduler) else 0
-    most_context_tokens = max(ledger.kv_cache_tokens, padded)
-    clockwork = step_time or compile_step_time(profile, model, engine, most_context_tokens)
     if requests is None:
         requests = generate(scenario.workload, scenario.load, scenario.run)
     requests = _within(requests, engine["max_model_len"], scenario.admission.get("max_output_tokens"))
+    clockwork = step_time or compile_step_time(
+        profile, model, engine, ledger.kv_cache_tokens, _most_context_tokens(scheduler, requests)
+    )
     front_end = FrontEnd(
         engine["front_end_latency_s"], engine["front_end_service_s"], engine["front_end_prompt_token_s"]
     )
     env = Environment()
     recorder = Recorder(len(requests))
-    replica = Replica(
+    engine_loop = PipelinedReplica if engine["async_scheduling"] else Replica
+    replica = engine_loop(
         env, scheduler, clockwork, recorder, max_leap or NO_LIMIT, _queue_rules(scenario.admission)
     )
     possible = _schedulable(requests, scenario, scheduler)
     if (users := scenario.load.get("concurrency")) is None:
-        env.process(open_loop(env, requests, possible, front_end, replica, recorder, progress))
+        open_loop(env, requests, possible, front_end, replica, recorder, progress)
     else:
         requests = replace(requests, arrival_s=np.zeros(len(requests)))
         think_s = draw_think(scenario.load, len(requests), scenario.run["seed"])
@@ -148,6 +150,16 @@ def _scheduler(scenario: Scenario, num_blocks: int) -> Scheduler | StaticSchedul
         asynchronous=engine["async_scheduling"],
         watermark_blocks=int(engine["watermark"] * (num_blocks + 1)),
     )
+
+
+def _most_context_tokens(scheduler: Scheduler | StaticScheduler, requests: Requests) -> int:
+    """What a step can read beyond the pool: padding, or blocks that sequences share; 0 where it cannot."""
+    if isinstance(scheduler, StaticScheduler):
+        return scheduler.most_context_tokens
+    if scheduler.caching is None or requests.contents is None or not len(requests):
+        return 0
+    longest = int((requests.prompt_tokens + requests.output_tokens).max())
+    return min(scheduler.max_num_seqs, len(requests)) * longest
 
 
 def _reservation(scenario: Scenario, num_blocks: int) -> Reservation | None:

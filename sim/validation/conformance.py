@@ -156,14 +156,15 @@ def drive(case: dict[str, Any], steps: int) -> Iterator[dict[str, Any]]:
         scheduler.schedule()
         tokens = {names[s.index]: n for s, n in scheduler.scheduled_tokens().items()}
         preempted = sorted(names[s.index] for s in scheduler.preempted)
+        aborted = joined.intersection(case.get("aborts", {}).get(str(step), ()))
         for name in case.get("aborts", {}).get(str(step), ()):
-            if name in joined:
+            if name in aborted:
                 scheduler.abort(sequences[name])
         first = [(names[s.index], before) for s, _, before in scheduler.chunks if s.index not in seen]
         seen.update(s.index for s, _, _ in scheduler.chunks)
         ended = sorted(names[s.index] for s in scheduler.finish())
         if scheduler.asynchronous:  # a step's outputs are known after the next schedule
-            ended_before, ended = ended, ended_before
+            ended_before, ended = ended, [name for name in ended_before if name not in aborted]
         yield {
             "step": step,
             "tokens": dict(sorted(tokens.items())),

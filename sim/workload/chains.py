@@ -112,23 +112,18 @@ def _odd(counts: np.ndarray, prompt_tokens: np.ndarray, block_tokens: int) -> np
 
 def _contradictions(chains: Chains) -> LineFaults:
     """A fault for each id that comes after other ids than where it stands first."""
-    positions, parents, rows = chains.positions, chains.parents, chains.rows
+    parents, rows = chains.parents, chains.rows
     _, first = np.unique(chains.ids, return_index=True)
     first = first[np.searchsorted(chains.ids[first], chains.ids)]  # the first place of each place's id
-    wrong = np.flatnonzero((positions != positions[first]) | (parents != parents[first]))
     faults: LineFaults = []
-    for place in wrong.tolist():
+    for place in np.flatnonzero(parents != parents[first]).tolist():
         name = chains.names[chains.ids[place]]
         here, there = _before(chains, parents[place]), _before(chains, parents[first[place]])
-        if here == there:
-            here, there = f"is block {positions[place]}", f"block {positions[first[place]]}"
-        else:
-            here = f"comes {here}"
         faults.append((
             int(chains.lines[rows[place]]),
-            f"hash id {name} {here} here and {there} on line {chains.lines[rows[first[place]]]}, but an id "
-            "stands for its block and all before it: the hash chains contradict each other; if ids stand for "
-            "their own block alone, write prefixes.hash_of: block",
+            f"hash id {name} comes {here} here and {there} on line {chains.lines[rows[first[place]]]}, but "
+            "an id stands for its block and all before it: the hash chains contradict each other; if ids "
+            "stand for their own block alone, write prefixes.hash_of: block",
         ))  # fmt: skip
     return faults
 

@@ -46,10 +46,10 @@ class Contents:
         rows = slice(chunk * _CHUNK, (chunk + 1) * _CHUNK)
         bounds = self.offsets[rows.start : rows.stop + 1]
         inside = slice(bounds[0], bounds[-1])
-        pairs = list(zip(self.ids[inside].tolist(), self.ends[inside].tolist(), strict=True))
+        pairs = tuple(zip(self.ids[inside].tolist(), self.ends[inside].tolist(), strict=True))
         at = (bounds - bounds[0]).tolist()
         told = [
-            (tuple(pairs[first:last]), tail)
+            (pairs[first:last], tail)
             for first, last, tail in zip(at[:-1], at[1:], self.tails[rows].tolist(), strict=True)
         ]
         if len(self._told) >= _MOST_CHUNKS:

@@ -39,6 +39,7 @@ class Requests:
     arrival_s: float64, never falling, multiples of 2^-32 s. prompt_tokens, output_tokens: int64, at
     least 1. patience_s: float64, how long after its send a client leaves, or None when nobody does.
     notes: what happened to the input on the way, by name, with counts (absent when it did not happen).
+    priorities: int64, smaller is more urgent, or None where all are equal.
     contents: which tokens requests share, or None when none do. follows: who waits for whose answer, or
     None when nobody does.
     """
@@ -50,6 +51,7 @@ class Requests:
     notes: Mapping[str, int] = field(default_factory=dict)
     contents: Contents | None = None
     follows: Follows | None = None
+    priorities: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.arrival_s)

@@ -1,0 +1,110 @@
+"""The event loop of a replica whose engine schedules asynchronously.
+
+The engine forms each step when the one before it *begins*, so that the GPU never waits for the host. Whoever
+comes or goes while a step runs is therefore not seen by the next step but by the one after it. The loop
+itself is that of `sim.simulation.replica`: a step is formed when the one before it ends, but with what was
+known when that began. What has ended keeps its place one step longer (`Scheduler`, *asynchronous*).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+from sim.serving.scheduler import Scheduler
+from sim.serving.sequence import DONE, Sequence
+from sim.simulation.recorder import CANCELLED, UNFINISHED
+from sim.simulation.replica import Replica
+
+
+class PipelinedReplica(Replica):
+    """One asynchronous engine on one GPU group, in simulated time."""
+
+    __slots__ = ("_began_s", "_giving_up", "_lobby", "_mixed")
+
+    scheduler: Scheduler
+
+    def __init__(self, *parts: Any, **options: Any) -> None:
+        super().__init__(*parts, **options)
+        self._lobby: deque[tuple[float, Sequence]] = deque()  # come while a step runs, and when
+        self._giving_up: list[Sequence] = []  # gone while a step runs
+        self._mixed = False  # the step that runs has prefill in it
+        self._began_s = 0.0  # and then began at this time
+
+    @property
+    def num_waiting(self) -> int:
+        """Sequences in the engine's queue, and on their way into it."""
+        return self.scheduler.num_waiting + len(self._lobby)
+
+    def submit(self, sequence: Sequence) -> None:
+        """*sequence* comes now; a step that runs, and the next, go on without it."""
+        if self._idle or not self._leap:
+            super().submit(sequence)
+        elif self.queue_rules is None or self._may_wait(sequence, self.queue_rules):
+            alone = not self.num_waiting
+            self._lobby.append((self.env.now, sequence))
+            if self._leap > 1 and self._until_s > self.env.now and (alone or self.scheduler.by_priority):
+                self._cut()
+
+    def abort(self, sequence: Sequence, status: int = CANCELLED) -> None:
+        """*sequence* leaves; its blocks are free when the step after the one that runs ends."""
+        if sequence.state == DONE or self.recorder.status[sequence.index] != UNFINISHED:
+            return
+        self._turn_away(sequence, status)
+        entry = next((entry for entry in self._lobby if entry[1] is sequence), None)
+        if entry is not None:
+            self._lobby.remove(entry)
+            sequence.state = DONE
+            return
+        self._giving_up.append(sequence)
+        if self._leap > 1:
+            self._cut()
+
+    def _schedule(self, now: float) -> int:
+        scheduler = self.scheduler
+        if self._lobby:
+            self._let_in(self._last_began_s())
+        self._mixed = False
+        disturbed = self._giving_up or (self._lobby and (scheduler.by_priority or not scheduler.num_waiting))
+        leap = scheduler.schedule(1 if disturbed else self.max_leap)
+        if scheduler.preempted:
+            self._hold_up(now)
+        news = any((self._lobby, self._giving_up, scheduler.leaving, scheduler.preempted))
+        self._drop_given_up()
+        if news and not leap:  # an empty step is over at once
+            scheduler.finish(0)
+            self._record_aborted()
+            self._let_in(now)
+            return self._schedule(now)
+        return leap
+
+    def _let_in(self, until_s: float) -> None:
+        """Who came until then enters the queue."""
+        lobby = self._lobby
+        while lobby and lobby[0][0] <= until_s:
+            self.scheduler.add(lobby.popleft()[1])
+
+    def _drop_given_up(self) -> None:
+        for sequence in self._giving_up:
+            self.scheduler.abort(sequence)
+            self._aborted.append(sequence)
+        self._giving_up.clear()
+
+    def _last_began_s(self) -> float:
+        """When the step began that has just ended."""
+        if self._mixed or self._done <= 1:
+            return self._began_s
+        return self._batch.start_s + self._batch.elapsed_s(self._done - 1)
+
+    def _mixed_step(self, now: float) -> float:
+        self._mixed, self._began_s = True, now
+        return super()._mixed_step(now)
+
+    def _open(self, now: float) -> None:
+        super()._open(now)
+        self._began_s = now
+
+    def _record(self, finished: list[Sequence], now: float) -> None:
+        """Who was given up while its last step ran gets nothing of it."""
+        status = self.recorder.status
+        super()._record([s for s in finished if status[s.index] == UNFINISHED], now)

@@ -1,0 +1,44 @@
+"""Control variates: what arrivals and lengths alone say about latencies."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from sim.planning.controls import Pace, company_of, proxies_s
+from sim.workload import Requests
+
+
+def requests(arrival_s: list[float], prompt: list[int], output: list[int]) -> Requests:
+    return Requests(np.array(arrival_s), np.array(prompt), np.array(output))
+
+
+def test_company_is_counted_over_the_whole_time_of_writing() -> None:
+    """One of 4 s, joined after 1 s by one of 2 s, and later by one of 3 s that ends after it."""
+    company = company_of(np.array([0.0, 1.0, 3.0]), np.array([4.0, 3.0, 6.0]))
+    assert company == pytest.approx([(4 + 2 + 1) / 4, 2.0, (3 + 1) / 3])
+
+
+def test_alone_an_answer_takes_its_tokens_times_the_pace() -> None:
+    """The wait is the prefill, and nothing comes in between."""
+    write_s, wait_s = proxies_s(requests([0, 100], [50, 10], [11, 1]), Pace(0.02, 0.0, 0.001, 0.0))
+    assert write_s == pytest.approx([10 * 0.02, 0.0])
+    assert wait_s == pytest.approx([0.05, 0.01])
+
+
+def test_prefills_stop_the_writing() -> None:
+    """What comes in meanwhile adds its prefill, even if the answer lasts so long only for another."""
+    pace = Pace(0.02, 0.0, 0.001, 0.0)
+    write_s, wait_s = proxies_s(requests([0, 0.1, 0.3], [0, 200, 50], [11, 1, 1]), pace)
+    assert write_s[0] == pytest.approx(0.2 + 0.2 + 0.05)
+    assert wait_s == pytest.approx([0.0, 0.2, 0.05])
+
+
+def test_company_slows_the_writing() -> None:
+    """Two at once are each slower by what the other costs."""
+    alone, together = (
+        proxies_s(requests(times, [0, 0], [101, 101]), Pace(0.02, 0.005, 0.001, 1.0))[0]
+        for times in ([0, 1e3], [0, 0])
+    )
+    assert alone == pytest.approx([2.5, 2.5])
+    assert together == pytest.approx([3.0, 3.0])
