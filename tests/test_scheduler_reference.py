@@ -19,7 +19,7 @@ from reference_cases import Case, Sent, ours, random_case, reference, scheduler_
 from reference_engine import Settings
 
 KINDS = [
-    pytest.param(by_priority, caching, asynchronous, id=" ".join(words))
+    pytest.param(by_priority, caching, asynchronous, id="-".join(words))
     for by_priority in (False, True)
     for caching in (False, True)
     for asynchronous in (False, True)

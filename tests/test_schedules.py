@@ -268,6 +268,17 @@ def test_s10_an_abort_frees_its_blocks_at_the_end_of_the_step() -> None:
     assert finished(rows) == {"B": 7}
 
 
+def test_s10_in_an_asynchronous_engine_an_abort_overtakes_the_token_in_flight() -> None:
+    """A's last token is made in step 2, and seen after schedule 3: aborted in step 3, it never ends.
+
+    Its slot and its block are free after step 3, as they would have been.
+    """
+    rows = steps(S4, 7, seqs=2, asynchronous=True, aborts={3: ["A"]})
+    kept = steps(S4, 7, seqs=2, asynchronous=True)
+    assert finished(rows) == {"B": 6, "C": 5}
+    assert [row["free_blocks"] for row in rows] == [row["free_blocks"] for row in kept]
+
+
 def test_s11_first_come_first_served_the_last_admitted_is_the_victim() -> None:
     """Eight blocks. A (64 + 40) has five from step 2 on, B (48 + 40, from step 2) has three: none is free.
 
