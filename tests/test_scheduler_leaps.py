@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from reference_cases import Case, random_case, reference, scheduler_of, sequences_of
+from reference_cases import Case, Sent, random_case, reference, scheduler_of, sequences_of
+from reference_engine import Settings
 
 from sim.serving.scheduler import Scheduler
 from sim.serving.sequence import DECODE, Sequence
@@ -132,3 +133,17 @@ def test_leaps_leave_what_steps_leave(by_priority: bool, caching: bool, asynchro
     names = ["leaps", "preempted", "aborted waiting", "aborted running"]
     names += ["hit of blocks in use", "hit of free blocks", "evicted"] if caching else []
     assert [name for name in names if seen[name] < 5] == []
+
+
+def test_who_comes_while_a_slot_is_about_to_be_free_ends_the_leap() -> None:
+    """Two slots, asynchronous: A's last token is in flight in step 3, and C comes to be in step 4."""
+    settings = Settings(3, 2, 2, 1000, asynchronous=True)
+    requests = [Sent("A", 1, 1, 2), Sent("B", 2, 1, 3), Sent("C", 4, 1, 1)]
+    agree(Case(settings, requests), random.Random(1), Counter())
+
+
+def test_who_waits_for_what_another_answers_with_is_looked_at_in_every_step() -> None:
+    """B does not fit until A has answered with enough of B's prompt; B itself will answer something else."""
+    settings = Settings(8, 8, 8, 1000, caching=True, watermark=1)
+    requests = [Sent("A", 1, 41, 8, 0, (), 1), Sent("B", 1, 49, 1, 0, ((1, 49),))]
+    agree(Case(settings, requests), random.Random(1), Counter())

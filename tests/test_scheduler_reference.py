@@ -90,6 +90,47 @@ def test_every_step_of_many_more(by_priority: bool, caching: bool, asynchronous:
     compared(range(100, 5100), by_priority, caching, asynchronous)
 
 
+# -- rare enough to be told ------------------------------------------------------------------------
+
+
+def test_what_a_sequence_answered_is_found_while_its_last_token_is_in_flight() -> None:
+    """A answers with a stream: token 1 in step 1, 2 and 3 in the next; B's three tokens are of that stream.
+
+    Asynchronous, one token a step: in step 4 A's last token is in flight, but the block of its first two is
+    known. B finds it there, and computes one token.
+    """
+    settings = Settings(3, 2, 8, 1, caching=True, asynchronous=True)
+    case = Case(settings, [Sent("A", 1, 1, 3, tail=1, shared=()), Sent("B", 1, 3, 1, tail=1, shared=())])
+    compare(case)
+    rows, _ = reference(case, 9)
+    assert (rows[3]["tokens"], rows[3]["cached_tokens"]) == ({"B": 1}, {"B": 2})
+
+
+def test_of_two_copies_of_one_step_the_one_that_runs_ahead_is_older() -> None:
+    """A answers with what B has in its prompt; both fill their first block in step 4, A first.
+
+    A is gone then, so the copy that C would find is free, and C does not fit beside B's two blocks: it would
+    if B's copy, which is in use, were the older.
+    """
+    settings = Settings(12, 4, 8, 2, caching=True)
+    requests = [Sent("A", 1, 1, 4, 0, ((1, 1),), 1), Sent("B", 1, 4, 2, 0, ((1, 4),))]
+    case = Case(settings, [*requests, Sent("C", 1, 41, 1, 0, ((1, 41),))])
+    compare(case)
+    assert reference(case, 9)[0][4]["tokens"] == {"B": 1}
+
+
+def test_who_is_behind_has_told_what_it_had_before_the_step_only() -> None:
+    """A computes on what B answers with, B being behind it: preempted in that step, B's new block is lost.
+
+    Asynchronous: B has 12 tokens, of which 11 are known, when it is preempted in step 4. It comes back in
+    step 6, finds no more than three blocks and, A's token being out, none beyond what is left of them.
+    """
+    settings = Settings(6, 3, 8, 1000, by_priority=True, caching=True, asynchronous=True)
+    case = Case(settings, [Sent("A", 1, 4, 4, 0, ((0, 4),)), Sent("B", 2, 11, 3, 0, (), 0)])
+    compare(case)
+    assert reference(case, 9)[0][5]["tokens"] == {"B": 4}
+
+
 # -- the reference itself --------------------------------------------------------------------------
 
 
