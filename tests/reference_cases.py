@@ -143,13 +143,13 @@ def ours(case: Case, scheduler: Scheduler) -> Iterator[dict[str, Any]]:
 # -- at random -------------------------------------------------------------------------------------
 
 
-def random_case(rng: random.Random, **fixed: Any) -> Case:
-    """Up to a dozen requests on a small pool; *fixed* are settings that are not drawn."""
+def random_case(rng: random.Random, size: int = 1, **fixed: Any) -> Case:
+    """Up to a dozen requests, *size* times, on a small pool; *fixed* are settings that are not drawn."""
     block_size = rng.choice([1, 2, 3, 4, 4, 8, 16])
-    blocks = rng.randint(3, 28)
-    budget = rng.choice([1, 3, 7, 16, 40, 100])
+    blocks = rng.randint(3, 28) * size
+    budget = rng.choice([1, 3, 7, 16, 40, 100]) * size
     drawn: dict[str, Any] = {
-        "max_num_seqs": rng.choice([1, 2, 3, 4, 8]),
+        "max_num_seqs": rng.choice([1, 2, 3, 4, 8]) * size,
         "max_num_batched_tokens": budget,
         "threshold": rng.choice([0, 0, 1, 2, 5, 9, 20]),
         "gate": rng.random() < 0.5,
@@ -157,16 +157,16 @@ def random_case(rng: random.Random, **fixed: Any) -> Case:
         "self_preemption_ends_step": rng.random() < 0.6,
     }
     settings = Settings(blocks, block_size, **(drawn | fixed))
-    longest = max(2, min(blocks * block_size, 120))
+    longest = max(2, min(blocks * block_size, 120 * size))
     share = random_tree(rng, longest) if rng.random() < 0.9 else None
-    late = rng.choice([1, 6, 25])
+    late = rng.choice([1, 6, 25]) * size
     requests = [
         _random_request(rng, f"r{i}", longest, at, share)
-        for i, at in enumerate(sorted(rng.randint(1, late) for _ in range(rng.randint(1, 12))))
+        for i, at in enumerate(sorted(rng.randint(1, late) for _ in range(rng.randint(1, 12) * size)))
     ]
     aborts: dict[int, list[str]] = {}
-    for _ in range(rng.choice([0, 0, 1, 4])):
-        names = aborts.setdefault(rng.randint(1, 30), [])
+    for _ in range(rng.choice([0, 0, 1, 4]) * size):
+        names = aborts.setdefault(rng.randint(1, 30 * size), [])
         name = rng.choice(requests).name
         names.extend([name] if name not in names else [])
     return Case(settings, requests, aborts)

@@ -46,17 +46,18 @@ def compare(case: Case, most_steps: int = 150) -> Counter[str]:
     return Counter(engine.events, evicted=engine.pool.evicted)
 
 
-def compared(seeds: range, by_priority: bool, caching: bool, asynchronous: bool) -> Counter[str]:
+def compared(
+    seeds: range, by_priority: bool, caching: bool, asynchronous: bool, size: int = 1
+) -> Counter[str]:
     """What happened in the random cases of *seeds*, all of which agree."""
     seen: Counter[str] = Counter()
     for seed in seeds:
-        case = random_case(
-            random.Random(seed), by_priority=by_priority, caching=caching, asynchronous=asynchronous
-        )
+        kind = {"by_priority": by_priority, "caching": caching, "asynchronous": asynchronous}
+        case = random_case(random.Random(seed), size, **kind)
         try:
-            seen += compare(case)
+            seen += compare(case, 150 * size)
         except AssertionError as error:
-            error.add_note(f"case {seed}: {case}")
+            error.add_note(f"case {seed}, size {size}: {case}")
             raise
     return seen
 
@@ -79,6 +80,7 @@ def test_every_step_is_the_walking_engines(by_priority: bool, caching: bool, asy
     Each rule was at work in some of the cases: an agreement about nothing proves nothing.
     """
     seen = compared(range(100), by_priority, caching, asynchronous)
+    seen += compared(range(2), by_priority, caching, asynchronous, size=4)
     names = must_happen(by_priority, caching, asynchronous)
     assert [name for name in names if not seen[name]] == []
 
@@ -86,8 +88,9 @@ def test_every_step_is_the_walking_engines(by_priority: bool, caching: bool, asy
 @pytest.mark.slow
 @pytest.mark.parametrize(("by_priority", "caching", "asynchronous"), KINDS)
 def test_every_step_of_many_more(by_priority: bool, caching: bool, asynchronous: bool) -> None:
-    """Another 5000 of each kind."""
+    """Another 5000 of each kind, and 300 large ones."""
     compared(range(100, 5100), by_priority, caching, asynchronous)
+    compared(range(2, 302), by_priority, caching, asynchronous, size=4)
 
 
 # -- rare enough to be told ------------------------------------------------------------------------
