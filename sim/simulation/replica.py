@@ -138,7 +138,7 @@ class Replica:
             self._asleep_until_s = INFINITY
             next_s = self.env.peek()
             if end_s < next_s:
-                self._run(end_s)
+                self._run(end_s, next_s)
             else:
                 self._wait_for(end_s, next_s)
 
@@ -180,14 +180,15 @@ class Replica:
     # -- the loop ----------------------------------------------------------------------------------
 
     def _iterations_end(self, _event: Event) -> None:
-        self._run(self.env.now)
+        self._run(self.env.now, self.env.peek())
 
-    def _run(self, now: float) -> None:
+    def _run(self, now: float, next_s: float) -> None:
         """Finish the iterations in progress and begin the next, over and over.
 
-        An end before which nothing else can happen needs no event: the loop goes on with it at once.
+        An end before *next_s*, at which something else happens, needs no event: the loop goes on with
+        it at once.
         """
-        scheduler, peek = self.scheduler, self.env.peek
+        scheduler = self.scheduler
         while True:
             finished = scheduler.finish(self._leap)
             if self._composing:
@@ -200,8 +201,8 @@ class Replica:
                 self._record_aborted()
             if finished:
                 self._record(finished, now)
+                next_s = self.env.peek()  # who was told may come again
             end_s = self._begin(now)
-            next_s = peek()
             if end_s >= next_s:
                 self._wait_for(end_s, next_s)
                 return
