@@ -134,6 +134,20 @@ def test_who_is_behind_has_told_what_it_had_before_the_step_only() -> None:
     assert reference(case, 9)[0][5]["tokens"] == {"B": 4}
 
 
+def test_what_a_rolled_back_sequence_was_to_compute_is_found_all_the_same() -> None:
+    """Seven blocks of four; A computes 26 tokens as ten, six, six, and B, more urgent, comes in step 2.
+
+    In step 3 A takes the last blocks for 22 tokens, five full ones and one more, and B needs a second one: A
+    loses them, and B has the one that is not full. Of 20 tokens in the cache A has computed only 16.
+    """
+    settings = Settings(7, 4, 8, 10, threshold=6, gate=False, by_priority=True, caching=True)
+    case = Case(settings, [Sent("A", 1, 26, 1, priority=1), Sent("B", 2, 4, 2)])
+    compare(case)
+    rows, engine = reference(case, 9)
+    assert [row["tokens"] for row in rows[:4]] == [{"A": 10}, {"A": 6, "B": 4}, {"B": 1}, {"A": 6}]
+    assert engine.events["rolled back"] == 1
+
+
 # -- the reference itself --------------------------------------------------------------------------
 
 
