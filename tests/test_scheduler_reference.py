@@ -148,6 +148,20 @@ def test_what_a_rolled_back_sequence_was_to_compute_is_found_all_the_same() -> N
     assert engine.events["rolled back"] == 1
 
 
+def test_the_budget_of_a_rolled_back_sequence_goes_to_those_behind() -> None:
+    """Nine blocks of four, budget 10, chunks of six. In step 4 A is to have its last four tokens and a block.
+
+    B, more urgent, needs one, and there is none: A is rolled back. C, behind B, then has six of nine tokens
+    that are left beside B's; five would be left if A's four were lost.
+    """
+    settings = Settings(9, 4, 8, 10, threshold=6, gate=False, by_priority=True)
+    case = Case(settings, [Sent("A", 1, 26, 1, 9), Sent("B", 2, 3, 4, 0), Sent("C", 3, 20, 1, 5)])
+    compare(case)
+    rows, _ = reference(case, 9)
+    assert [row["tokens"] for row in rows[2:4]] == [{"A": 6, "B": 1, "C": 3}, {"B": 1, "C": 6}]
+    assert rows[3]["preempted"] == ["A"]
+
+
 # -- the reference itself --------------------------------------------------------------------------
 
 
