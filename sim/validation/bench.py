@@ -31,7 +31,7 @@ _PREFIX = {
             "gap": {"kind": "lognormal", "mean_s": 60.0, "cv": 1.0},
         },
     },
-    "load.rate_per_s": 2.0,
+    "load.rate_per_s": 0.8,
     "run.requests": _REQUESTS,
 }
 _PREEMPTING = {
