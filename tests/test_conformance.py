@@ -286,12 +286,12 @@ def test_a_case_without_one_of_its_parts_is_refused(tmp_path: Path, key: str) ->
 def test_unknown_and_missing_settings_are_named(tmp_path: Path) -> None:
     """A setting that we do not know could change any schedule, so that nothing may be concluded."""
     case = cases()[0]
-    case["config"]["async_scheduling"] = False
+    case["config"]["batches_in_flight"] = 2
     del case["config"]["block_size"]
     path = written(tmp_path, cases()[1], case)
     found = sentence(path)
-    assert found.startswith(f"{path}:2: config has unknown settings async_scheduling and lacks block_size")
-    assert "known: block_size, enable_prefix_caching" in found
+    assert found.startswith(f"{path}:2: config has unknown settings batches_in_flight and lacks block_size")
+    assert "known: async_scheduling, block_size, enable_prefix_caching, engine" in found
 
 
 @pytest.mark.parametrize(
