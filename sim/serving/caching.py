@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sim.serving.prefix_cache import NO_HIT, Content, Hit, PrefixCache
-from sim.serving.sequence import DECODE, Sequence
+from sim.serving.sequence import DECODE, LEAVING, Sequence
 
 
 class Caching:
@@ -39,7 +39,8 @@ class Caching:
 
     def answers_grow(self, sequence: Sequence) -> bool:
         """Whether what *sequence* would find can grow while the batch repeats."""
-        return sequence.content is not None and sequence.content.tail in self._together
+        content = sequence.content
+        return content is not None and any(stream in self._together for stream, _ in content.path)
 
     def catch_up(self, iteration: int) -> None:
         """What has been answered with a stream of several can be found, in the order of the batch."""
@@ -61,11 +62,13 @@ class Caching:
             together.append(sequence)
             self.crowded += len(together) == 2
 
-    def compute(self, sequence: Sequence, tokens: int, free_blocks: int) -> None:
-        """*sequence* has *tokens* when the step ends; *free_blocks* are left."""
+    def compute(self, sequence: Sequence, tokens: int, iteration: int, free_blocks: int) -> None:
+        """*sequence* has *tokens* when *iteration* ends; *free_blocks* are left."""
         if sequence.content is None:
             return
         self.blocks.settle(free_blocks)
+        if self._together:
+            self._catch_up_others(sequence, iteration)
         self.blocks.fill(sequence.content, tokens - self._behind * (sequence.state == DECODE))
 
     def preempt(self, sequence: Sequence, free_blocks: int, tokens: int) -> int:
@@ -102,8 +105,23 @@ class Caching:
         blocks.fill(content, known_tokens)
         return blocks.give_back(content, sequence.blocks)
 
+    def _catch_up_others(self, sequence: Sequence, iteration: int) -> None:
+        """Who answers with what *sequence* computes is told first as far as the engine would have been."""
+        assert sequence.content is not None
+        for stream, _ in sequence.content.path:
+            for other in () if stream is None else self._together.get(stream, ()):
+                if other is not sequence:
+                    ahead = other.admission < sequence.admission
+                    self._tell(other, iteration if ahead else iteration - 1)
+
     def _catch_up(self, stream: int, iteration: int) -> None:
         for sequence in self._together[stream]:
-            if sequence.state == DECODE:
-                assert sequence.content is not None
-                self.blocks.fill(sequence.content, sequence.origin + iteration - self._behind)
+            self._tell(sequence, iteration)
+
+    def _tell(self, sequence: Sequence, iteration: int) -> None:
+        """What *sequence* has answered when *iteration* is formed can be found."""
+        assert sequence.content is not None
+        if sequence.state == DECODE:
+            self.blocks.fill(sequence.content, sequence.origin + iteration - self._behind)
+        elif sequence.state == LEAVING:
+            self.blocks.fill(sequence.content, sequence.computed - self._behind)

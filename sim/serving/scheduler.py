@@ -106,7 +106,7 @@ class Scheduler(Decoding):
         self.num_waiting = waiting = self.num_waiting + 1
         return (
             (waiting == 1 or self.waiting[0] is sequence)
-            and len(self.running) < self.max_num_seqs
+            and len(self.running) - len(self.leaving) < self.max_num_seqs
             and self.num_decode < self.max_num_batched_tokens
         )
 
@@ -250,7 +250,7 @@ class Scheduler(Decoding):
         sequence.computed += new
         sequence.blocks = -(-sequence.computed // self.block_size)
         if self.caching is not None:
-            self.caching.compute(sequence, sequence.computed, self.free_blocks)
+            self.caching.compute(sequence, sequence.computed, self.iteration + 1, self.free_blocks)
         if sequence.computed == sequence.prompt_tokens + sequence.generated:
             self._prefilling.pop(sequence, None)
         else:
@@ -306,7 +306,7 @@ class Scheduler(Decoding):
         """*sequence* takes *blocks* to compute up to *computed_tokens* in this step."""
         self.free_blocks -= blocks
         if self.caching is not None:
-            self.caching.compute(sequence, computed_tokens, self.free_blocks)
+            self.caching.compute(sequence, computed_tokens, self.iteration + 1, self.free_blocks)
 
     def pause(self, sequence: Sequence, iteration: int) -> None:
         """*sequence* does not decode in *iteration*: what it has is written down."""
