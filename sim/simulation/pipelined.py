@@ -9,6 +9,7 @@ known when that began. What has ended keeps its place one step longer (`Schedule
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 from typing import Any
 
 from sim.serving.scheduler import Scheduler
@@ -35,6 +36,10 @@ class PipelinedReplica(Replica):
     def num_waiting(self) -> int:
         """Sequences in the engine's queue, and on their way into it."""
         return self.scheduler.num_waiting + len(self._lobby)
+
+    def queued(self) -> Iterable[Sequence]:
+        """Those sequences, and perhaps some that are done."""
+        return (*self.scheduler.waiting, *(sequence for _, sequence in self._lobby))
 
     def submit(self, sequence: Sequence) -> None:
         """*sequence* comes now; a step that runs, and the next, go on without it."""

@@ -9,7 +9,7 @@ bytes.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from math import isnan
 from typing import Any
 
@@ -158,7 +158,7 @@ class Replica:
             self._cut()
 
     def _may_wait(self, sequence: Sequence, rules: QueueRules) -> bool:
-        if rules.refuses(sequence, self.scheduler.waiting, self.scheduler.num_waiting):
+        if rules.refuses(sequence, self.queued(), self.num_waiting, self.scheduler.running):
             self._turn_away(sequence, REJECTED)
             return False
         if rules.deadline_s < INFINITY:
@@ -245,6 +245,10 @@ class Replica:
     def num_waiting(self) -> int:
         """Sequences in the engine's queue."""
         return self.scheduler.num_waiting
+
+    def queued(self) -> Iterable[Sequence]:
+        """Those sequences, and perhaps some that are done."""
+        return self.scheduler.waiting
 
     def _wait_for_company(self, now: float) -> float:
         """When a static group that is not full starts all the same; a continuous batch never waits."""
