@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sim.faults import InputFault, did_you_mean
-from sim.scenario.presets.preset import CONTINUOUS, GROUPS, PREFILL_FIRST, Facts, Preset, Values
+from sim.scenario.presets.preset import CONTINUOUS, GROUPS, PREFILL_FIRST, RECORDED, Facts, Preset, Values
 from sim.scenario.presets.static import STATIC
 from sim.scenario.presets.vllm_v0 import VLLM_V0
 from sim.scenario.presets.vllm_v1 import VLLM_V1_32, VLLM_V1_33
@@ -75,4 +75,4 @@ def _fits(wanted: str, version: str) -> bool:
 
 
 def _newest(presets: list[Preset]) -> Preset:
-    return max(presets, key=lambda preset: (preset.recorded, preset.version))
+    return max(presets, key=lambda preset: (preset.status == RECORDED, preset.version))

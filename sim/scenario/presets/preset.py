@@ -11,6 +11,9 @@ Values = Mapping[str, Any]
 CONTINUOUS, PREFILL_FIRST, GROUPS = "continuous", "prefill first", "groups"
 """The schedulers: one budget for decodes and chunks; steps of whole prompts or of decodes; static groups."""
 
+RECORDED, READ = "recorded", "read, not recorded"
+"""The engine's own schedules are repeated step by step; or its source was read."""
+
 
 @dataclass(frozen=True)
 class Facts:
@@ -67,8 +70,8 @@ class Preset:
     """How a default follows from GPU, model and other keys, in words; the others are constants."""
     lacks: Mapping[str, Any]
     """Settings that it does not have, and what holds instead."""
-    recorded: bool
-    """Whether schedules of the engine itself are repeated step by step; else its source was read."""
+    status: str
+    """How far it is verified: `RECORDED`, `READ`, or other words where there is no engine to compare with."""
     verification: str
     differences: tuple[str, ...] = ()
     """From the preset *differs_from*."""
@@ -89,8 +92,3 @@ class Preset:
     def version(self) -> tuple[int, ...]:
         """Its version, to be compared; empty where it has none."""
         return tuple(int(part) for part in self.name.partition("@")[2].split(".") if part)
-
-    @property
-    def status(self) -> str:
-        """How far it is verified, in three words."""
-        return "recorded" if self.recorded else "read, not recorded"

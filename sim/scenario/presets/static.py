@@ -66,7 +66,7 @@ STATIC = Preset(
         "max_cudagraph_capture_size": "as in vllm-v1@0.32",
     },
     lacks=_LACKS,
-    recorded=False,
-    verification="no engine's: its timelines are derived by hand (tests/test_static.py)",
+    status="of no engine",
+    verification="its timelines are derived by hand (tests/test_static.py)",
     chapters=(_STEP,),
 )

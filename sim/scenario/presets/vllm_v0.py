@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sim.scenario.presets.preset import PREFILL_FIRST, Chapter, Facts, Preset, Rule, Values
+from sim.scenario.presets.preset import PREFILL_FIRST, READ, Chapter, Facts, Preset, Rule, Values
 from sim.scenario.presets.vllm_v1 import FRONT_END
 
 
@@ -104,7 +104,7 @@ VLLM_V0 = Preset(
         "host_step_s": "5 ms, the low end of what was reported of V0",
     },
     lacks=_LACKS,
-    recorded=False,
+    status=READ,
     verification="0.6.6's scheduler was read, its schedules are derived by hand "
     "(tests/test_prefill_first.py); the host's times are estimates",
     differences=(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sim.scenario.presets.preset import CONTINUOUS, Facts, Preset, Values
+from sim.scenario.presets.preset import CONTINUOUS, READ, RECORDED, Facts, Preset, Values
 from sim.scenario.presets.vllm_v1_rules import CHAPTERS, SELF_PREEMPTION
 
 GIB = 1024**3
@@ -102,7 +102,7 @@ VLLM_V1_32 = Preset(
     defaults=vllm_v1_defaults,
     default_words=_WORDS,
     lacks={"batch_wait_s": None},
-    recorded=True,
+    status=RECORDED,
     verification="the schedules of vLLM 0.32.0's own scheduler over random cases are repeated step by step, "
     "with both policies, prefix caching and asynchronous scheduling off and on (docs/engines.md); queue "
     "limits and the adaptive threshold are read, not recorded",
@@ -117,7 +117,7 @@ VLLM_V1_33 = Preset(
     defaults=vllm_v1_defaults,
     default_words=_WORDS,
     lacks={"batch_wait_s": None},
-    recorded=False,
+    status=READ,
     verification="0.33.0's source was read, its schedules were not recorded; what it shares with 0.32 is "
     "recorded there",
     differences=(
