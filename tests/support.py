@@ -24,12 +24,16 @@ NO_FRONT_END = {
 
 @cache
 def base() -> Scenario:
-    """An 8B model on an H100 with Poisson arrivals, 2000 tokens in, 300 out; `replace` makes the others."""
+    """An 8B model on an H100 with Poisson arrivals, 2000 tokens in, 300 out; `replace` makes the others.
+
+    Steps follow one another, so that schedules can be derived by hand.
+    """
     return sim.load(
         {
             "name": "base",
             "hardware": "h100-80gb-sxm",
             "model": "llama-3.1-8b",
+            "engine": {"async_scheduling": False},
             "workload": {
                 "arrivals": {"kind": "poisson"},
                 "lengths": {"kind": "fixed", "prompt_tokens": 2000, "output_tokens": 300},

@@ -204,6 +204,25 @@ def test_arrivals_that_cannot_be_admitted_do_not_disturb_a_leap() -> None:
     assert leaping.events < 5 * len(requests)
 
 
+def test_who_comes_unannounced_is_served_the_same() -> None:
+    """The same thirty requests from a client that says nothing ahead: other events, equal rows.
+
+    Announced ones take an event each and no more, some of them in the middle of a leap.
+    """
+    requests = [(0.0, 10, 100), *((7.25 * i, 10, 1 + i % 9) for i in range(1, 30))]
+    announced = Timeline(1 << 30)(*requests)
+    env, recorder = Environment(), Recorder(len(requests))
+    replica = Replica(env, Scheduler(1000, 16, 16, 256), Seconds(), recorder)
+    for index, (at_s, prompt, answer) in enumerate(requests):
+        arrival = env.timeout(at_s, Sequence(index, int(prompt), int(answer)))
+        arrival.callbacks.append(lambda event: replica.submit(event.value))
+    env.run()
+    unannounced = Outcome(recorder, next(env._eid))
+    assert unannounced.rows == announced.rows
+    assert unannounced.times("finish_s") == announced.times("finish_s")
+    assert announced.events <= len(requests) + 1 < unannounced.events
+
+
 def test_requests_that_can_never_run_are_refused_on_arrival(timeline: Timeline) -> None:
     """They leave as they come, and the others do not notice."""
     run = timeline((0.0, 10, 3), (1.5, 10**6, 3), (2.0, 10, 2), schedulable=[True, False, True])

@@ -16,6 +16,7 @@ from sim.files import write_whole
 from sim.planning.executors import WorkerLostError, answers, usable_cores
 from sim.planning.grid import Point, fingerprint, grid
 from sim.planning.journal import Journal, opened
+from sim.planning.pareto import Speeds, front, speeds
 from sim.planning.points_table import Columns, columns_of, csv_bytes, flat, frame, load_writers, parquet_bytes
 from sim.planning.search import Progress
 
@@ -55,6 +56,29 @@ class Sweep:
         `output_throughput`, ...; `warnings` is their number), and in `fault` why a point cannot run."""
         return frame(self.columns)
 
+    @cached_property
+    def speeds(self) -> list[Speeds | None]:
+        """Output tokens/s a GPU and a user at each point; None where it is not steady or nothing is known."""
+        key, own = "engine.tensor_parallel_size", self.scenario.engine["tensor_parallel_size"]
+        return [speeds(point.summary, int(point.values.get(key) or own)) for point in self.points]
+
+    @cached_property
+    def front(self) -> list[bool]:
+        """Which points no other beats in both of their `speeds`."""
+        return front(self.speeds)
+
+    def _pareto(self) -> list[dict[str, Any]]:
+        rows = zip(self.points, self.speeds, strict=True)
+        named = [
+            {
+                "point": point.label,
+                "output_throughput_per_gpu": pair[0] if pair else None,
+                "output_throughput_per_user": pair[1] if pair else None,
+            }
+            for point, pair in rows
+        ]
+        return [{**row, "on_front": on} for row, on in zip(named, self.front, strict=True)]
+
     def as_dict(self) -> dict[str, Any]:
         """What `kneesim sweep --json` prints; the same for any number of workers."""
         return {
@@ -62,6 +86,7 @@ class Sweep:
             "scenario_sha256": self.scenario.sha256,
             "over": self.over,
             "points": [point.as_dict() for point in self.points],
+            "pareto": self._pareto(),
             "missing": self.missing,
             "warnings": list(self.warnings),
         }

@@ -10,7 +10,7 @@ import numpy as np
 from sim.planning.wording import duration, number, output_rate, turned_away
 from sim.report.page_html import Html, bar, beside, folded, joined, paragraph, section, table, tag
 from sim.report.page_runs import BINS, TTFT_PARTS, LoadRun
-from sim.report.page_story import Story, column, share_of, spaced
+from sim.report.page_story import Story, column, share_of, spaced, usd
 from sim.report.run_figures import percent, tails_figure, time_figure
 
 SLOWEST = 0.01
@@ -99,6 +99,8 @@ def _parts_table(run: LoadRun) -> Html:
     for name, values in [*run.parts_s.items(), ("together", run.ttft_s)]:
         percentiles = np.percentile(values, [50, 90, 99]).tolist()
         rows.append([name, *(duration(x, padded=True) for x in percentiles)])
+    cost = run.summary.get("cost") or {}
+    rows.append(["$/1M tokens, in and out", usd(cost.get("usd_per_1m_total_tokens")), "", ""])
     return table(column(run), ["TTFT", *STATISTICS[1:]], rows)
 
 

@@ -11,20 +11,34 @@ from sim.planning.wording import duration, number, output_rate
 from sim.report.text import table
 
 HEADER = ("requests/s", "tokens/s", "TTFT p99", "TPOT p99", "goodput", "KV max", "$/1M tokens", "queue")
+SPEEDS = ("tokens/s/GPU", "tokens/s/user", "Pareto")
 
 
 def sweep_text(sweep: Sweep) -> str:
     """One line a point: its values, throughput, latencies, cost, and why it cannot run if it cannot."""
     seeds = len({point.seed for point in sweep.points}) > 1
-    header = [*sweep.over, *(["seed"] if seeds else []), *HEADER]
+    header = [*sweep.over, *(["seed"] if seeds else []), *HEADER, *SPEEDS]
     cells = [
-        [*map(word_of, point.values.values()), *([str(point.seed)] if seeds else []), *_figures(point)]
-        for point in sweep.points
+        [
+            *map(word_of, point.values.values()),
+            *([str(point.seed)] if seeds else []),
+            *_figures(point),
+            *speed,
+        ]
+        for point, speed in zip(sweep.points, _speeds(sweep), strict=True)
     ]
     lines = table(header, cells) if cells else ["no point is finished"]
     faults = [f"{point.label}: {point.fault}" for point in sweep.points if point.fault is not None]
     blocks = [lines, faults, [f"note: {warning}" for warning in sweep.warnings]]
     return "\n\n".join("\n".join(block) for block in blocks if block)
+
+
+def _speeds(sweep: Sweep) -> list[list[str]]:
+    """More is better in both; `front` marks points that no other beats in both."""
+    return [
+        [*(number(speed, padded=True) for speed in pair or (None, None)), "front" if on else ""]
+        for pair, on in zip(sweep.speeds, sweep.front, strict=True)
+    ]
 
 
 def _figures(point: Point) -> list[str]:

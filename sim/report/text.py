@@ -13,6 +13,7 @@ from sim.report.assumptions import assumptions
 
 LATENCIES = ("ttft_s", "queue_s", "tpot_s", "itl_s", "stall_s", "e2e_s")
 STATISTICS = ("mean", "p50", "p90", "p99", "max")
+TPOT = "TPOT is (E2E - TTFT) / (output tokens - 1) of a request; ITL is each gap between two tokens"
 PLAIN = str.maketrans(
     {
         "\N{LESS-THAN OR EQUAL TO}": "<=",
@@ -147,7 +148,7 @@ def run_text(summary: Mapping[str, Any]) -> str:
     ]
     return _blocks(
         [f"{served}; {lost}" if lost else served, *stability],
-        table(*latency_table(summary)),
+        [*table(*latency_table(summary)), TPOT],
         aligned(facts),
         [f"note: {text}" for text in summary.get("warnings", ()) if not text.startswith("unstable")],
     )

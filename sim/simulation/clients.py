@@ -12,9 +12,10 @@ from simpy.events import NORMAL
 
 from sim.serving.prefix_cache import Content
 from sim.serving.sequence import Sequence
+from sim.simulation.alarm import Alarm
 from sim.simulation.front_end import FrontEnd
 from sim.simulation.recorder import CANCELLED, NEVER_SCHEDULABLE, Recorder
-from sim.simulation.replica import Alarm, Replica
+from sim.simulation.replica import Replica
 from sim.workload import Requests
 
 Progress = Callable[[int, int, str], None]  # requests sent, of how many, what that number is

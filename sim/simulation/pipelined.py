@@ -21,7 +21,7 @@ from sim.simulation.replica import Replica
 class PipelinedReplica(Replica):
     """One asynchronous engine on one GPU group, in simulated time."""
 
-    __slots__ = ("_began_s", "_giving_up", "_lobby", "_mixed")
+    __slots__ = ("_began_s", "_giving_up", "_lobby")
 
     scheduler: Scheduler
 
@@ -29,8 +29,7 @@ class PipelinedReplica(Replica):
         super().__init__(*parts, **options)
         self._lobby: deque[tuple[float, Sequence]] = deque()  # come while a step runs, and when
         self._giving_up: list[Sequence] = []  # gone while a step runs
-        self._mixed = False  # the step that runs has prefill in it
-        self._began_s = 0.0  # and then began at this time
+        self._began_s: float | None = None  # when the last of the iterations in progress begins, if known
 
     @property
     def num_waiting(self) -> int:
@@ -62,21 +61,40 @@ class PipelinedReplica(Replica):
             sequence.state = DONE
             return
         self._giving_up.append(sequence)
-        if self._leap > 1:
-            self._cut()
+        if (planned := self._leap) > 1:
+            self._began_s = None
+            end_s = super()._leap_until(self.env.now)
+            if self._leap < planned:
+                self._ring(end_s - self.env.now)
+
+    def _leap_until(self, at_s: float) -> float:
+        """Leap no further than the iteration after the one in progress *at_s*: it does not see who comes."""
+        planned = self._leap
+        end_s = super()._leap_until(at_s)
+        self._began_s = None
+        if self._leap < planned:
+            self._leap += 1
+            self._began_s = end_s
+            end_s = self._batch.start_s + self._batch.elapsed_s(self._done + self._leap)
+        return end_s
 
     def _schedule(self, now: float) -> int:
-        scheduler = self.scheduler
+        scheduler, longest = self.scheduler, self.max_leap
         if self._lobby:
-            self._let_in(self._last_began_s())
-        self._mixed = False
-        disturbed = self._giving_up or (self._lobby and (scheduler.by_priority or not scheduler.num_waiting))
-        leap = scheduler.schedule(1 if disturbed else self.max_leap)
+            self._let_in(self._last_began_s() if self._began_s is None else self._began_s)
+            if self._lobby and (scheduler.by_priority or not scheduler.num_waiting):
+                longest = 1
+        if self._giving_up:
+            longest = 1
+        self._began_s = None
+        leap = scheduler.schedule(longest)
         if scheduler.preempted:
             self._hold_up(now)
-        news = any((self._lobby, self._giving_up, scheduler.leaving, scheduler.preempted))
-        self._drop_given_up()
-        if news and not leap:  # an empty step is over at once
+        if leap:
+            if self._giving_up:
+                self._drop_given_up()
+        elif self._lobby or self._giving_up or scheduler.leaving or scheduler.preempted:
+            self._drop_given_up()  # an empty step is over at once
             scheduler.finish(0)
             self._record_aborted()
             self._let_in(now)
@@ -96,18 +114,12 @@ class PipelinedReplica(Replica):
         self._giving_up.clear()
 
     def _last_began_s(self) -> float:
-        """When the step began that has just ended."""
-        if self._mixed or self._done <= 1:
-            return self._began_s
-        return self._batch.start_s + self._batch.elapsed_s(self._done - 1)
+        """When the iteration began that has just ended, of a batch of decodes."""
+        return self._batch.start_s + (self._batch.elapsed_s(self._done - 1) if self._done > 1 else 0.0)
 
     def _mixed_step(self, now: float) -> float:
-        self._mixed, self._began_s = True, now
-        return super()._mixed_step(now)
-
-    def _open(self, now: float) -> None:
-        super()._open(now)
         self._began_s = now
+        return super()._mixed_step(now)
 
     def _record(self, finished: list[Sequence], now: float) -> None:
         """Who was given up while its last step ran gets nothing of it."""

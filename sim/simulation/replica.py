@@ -1,10 +1,11 @@
 """The event loop of one serving replica.
 
-Iteration after iteration: the scheduler forms a batch, the step-time model says how long it takes,
-one event ends it. Iterations that would repeat an unchanged batch are one event, a *leap*. What
-could change the batch in the middle of a leap (an arrival that may be admitted, an abort) shortens
-it to the iteration in progress. ``max_leap=1`` is the step-by-step simulator; both give the same
-bytes.
+Iteration after iteration: the scheduler forms a batch, the step-time model says how long it takes.
+Iterations that would repeat an unchanged batch are taken in one go, a *leap*. What could change the
+batch in the middle of a leap (an arrival that may be admitted, an abort) shortens it to the iteration
+in progress; whoever announces an arrival (*next_arrival_s*) has it shortened from the start, and with
+`go_on` spares the replica an event of its own. ``max_leap=1`` is the step-by-step simulator; both give
+the same bytes.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from sim.serving.queue_rules import QueueRules
 from sim.serving.scheduler import Scheduler
 from sim.serving.sequence import DONE, PREFILL, WAITING, Sequence
 from sim.serving.static import StaticScheduler
+from sim.simulation.alarm import Alarm
 from sim.simulation.clockwork import Clockwork
 from sim.simulation.recorder import (
     CANCELLED,
@@ -39,17 +41,6 @@ from sim.simulation.recorder import (
 # triggers smaller priorities first, and its own timeouts have 1.
 AFTER_ARRIVALS = EventPriority(2)
 INFINITY = float("inf")
-
-
-class Alarm(Event):
-    """An event that is triggered from the start and only waits for its time; it can be set again."""
-
-    _ok = True
-    _value = None
-
-    def __init__(self, calls: list[Callable[[Event], Any]]) -> None:
-        self.calls = calls  # the callbacks, whenever it is set
-        self.callbacks = None  # type: ignore[assignment]  # SimPy's own mark of an event that has rung
 
 
 class Replica:
@@ -138,7 +129,7 @@ class Replica:
             self._asleep_until_s = INFINITY
             next_s = self.env.peek()
             if end_s < next_s:
-                self._run(end_s)
+                self._run(end_s, next_s)
             else:
                 self._wait_for(end_s, next_s)
 
@@ -180,14 +171,15 @@ class Replica:
     # -- the loop ----------------------------------------------------------------------------------
 
     def _iterations_end(self, _event: Event) -> None:
-        self._run(self.env.now)
+        self._run(self.env.now, self.env.peek())
 
-    def _run(self, now: float) -> None:
+    def _run(self, now: float, next_s: float) -> None:
         """Finish the iterations in progress and begin the next, over and over.
 
-        An end before which nothing else can happen needs no event: the loop goes on with it at once.
+        An end before *next_s*, at which something else happens, needs no event: the loop goes on with
+        it at once.
         """
-        scheduler, peek = self.scheduler, self.env.peek
+        scheduler = self.scheduler
         while True:
             finished = scheduler.finish(self._leap)
             if self._composing:
@@ -200,8 +192,8 @@ class Replica:
                 self._record_aborted()
             if finished:
                 self._record(finished, now)
+                next_s = self.env.peek()  # who was told may come again
             end_s = self._begin(now)
-            next_s = peek()
             if end_s >= next_s:
                 self._wait_for(end_s, next_s)
                 return

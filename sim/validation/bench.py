@@ -21,16 +21,42 @@ _ROUNDS = 5
 _REQUESTS = 10_000
 _BARE_TIMEOUTS = 200_000
 AZURE_KNEE_PER_S = 5.5  # azure-2023-conv on one A100, rounded from `kneesim knee chat-8b-a100`
+_PREFIX = {
+    "engine.enable_prefix_caching": True,
+    "workload": {  # about as long, as much shared and as often continued as Mooncake's conversations
+        "lengths": {"kind": "lognormal", "prompt_mean": 8000, "output_mean": 350, "cv": 1.2},
+        "prefixes": {"kind": "groups", "groups": 20, "tokens": 500, "zipf": 1.0},
+        "sessions": {
+            "turns": {"kind": "geometric", "mean": 2.0},
+            "gap": {"kind": "lognormal", "mean_s": 60.0, "cv": 1.0},
+        },
+    },
+    "load.rate_per_s": 2.0,
+    "run.requests": _REQUESTS,
+}
+_PREEMPTING = {
+    "engine.enable_prefix_caching": True,
+    "engine.num_gpu_blocks_override": 4001,
+    "engine.max_model_len": 16384,
+    "workload": {"lengths": {"kind": "lognormal", "prompt_mean": 500, "output_mean": 500, "cv": 1.0}},
+    "load.rate_per_s": 12.0,
+    "run.requests": _REQUESTS,
+}
 _RATES_PER_S = {"light": 4.0, "steady": 8.0, "overload": 12.0}
 
 
 def scenarios() -> dict[str, Scenario]:
-    """The scenarios that are timed: light, steady, overload, azure."""
+    """The scenarios that are timed: light, steady, overload, azure, prefix, preempting.
+
+    In *prefix* conversations of long prompts come back and share heads, in *preempting* the blocks run
+    short all the time; the first three have the prefix cache switched off.
+    """
     h100 = load(
         {
             "name": "bench",
             "hardware": "h100-80gb-sxm",
             "model": "llama-3.1-8b",
+            "engine": {"enable_prefix_caching": False},
             "workload": {
                 "arrivals": {"kind": "poisson"},
                 "lengths": {"kind": "fixed", "prompt_tokens": 2000, "output_tokens": 300},
@@ -42,7 +68,7 @@ def scenarios() -> dict[str, Scenario]:
     timed = {name: h100.replace({"load.rate_per_s": rate}) for name, rate in _RATES_PER_S.items()}
     azure = {"load.rate_per_s": AZURE_KNEE_PER_S, "run.requests": _REQUESTS}
     timed["azure"] = load("chat-8b-a100").replace(azure)
-    return timed
+    return timed | {"prefix": h100.replace(_PREFIX), "preempting": h100.replace(_PREEMPTING)}
 
 
 def run(progress: Callable[[int, int, str], None] | None = None) -> dict[str, Any]:
