@@ -19,6 +19,7 @@ def engine_rules(engine: Values, report: Report) -> None:
         return
     preset = engine_preset(engine["preset"])
     _setting_rules(engine, preset, report)
+    _threshold_rules(engine, report)
     if preset.scheduler == PREFILL_FIRST:
         _whole_prompt_rules(engine, report)
     _static_rules(engine, report)
@@ -31,6 +32,16 @@ def _setting_rules(engine: Values, preset: Preset, report: Report) -> None:
             *others, last = presets_with(key)
             have = f"{', '.join(others)} and {last} have it" if others else f"{last} has it"
             report(f"engine.{key}", f"is no setting of engine.preset {preset.name}; {have}")
+
+
+def _threshold_rules(engine: Values, report: Report) -> None:
+    budget, threshold = engine.get("max_num_batched_tokens"), engine.get("long_prefill_token_threshold")
+    if budget and threshold and threshold > budget:
+        report("engine.long_prefill_token_threshold", f"must be <= max_num_batched_tokens {budget}, or it is "
+               f"no limit (got {threshold})")  # fmt: skip
+    if engine.get("long_prefill_token_threshold_adaptive") and not threshold:
+        report("engine.long_prefill_token_threshold_adaptive", "needs long_prefill_token_threshold, which it "
+               "raises")  # fmt: skip
 
 
 def _whole_prompt_rules(engine: Values, report: Report) -> None:
