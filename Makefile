@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 
 SCENARIO ?= scenarios/chat-8b-a100.yaml
 OUT ?= out/$(basename $(notdir $(SCENARIO)))
-FILE ?= $(wildcard tests/data/*.jsonl tests/data/*.jsonl.gz)
+FILE ?= $(wildcard tests/recordings/*.jsonl.gz tests/recordings/*/*.jsonl.gz)
 
 .PHONY: knee test docs validate bench lint conformance clean
 
@@ -30,7 +30,7 @@ lint: $(STAMP)
 	$(BIN)/mypy
 
 conformance: $(STAMP)  ## our scheduler against recorded schedules; FILE=recording.jsonl for another one
-	@test -n "$(FILE)" || { echo "no recording in tests/data; give one: make conformance FILE=recording.jsonl"; exit 2; }
+	@test -n "$(FILE)" || { echo "no recording in tests/recordings; give one: make conformance FILE=recording.jsonl"; exit 2; }
 	@for file in $(FILE); do $(BIN)/kneesim conformance "$$file" || exit $$?; done
 
 clean:

@@ -79,7 +79,8 @@ def cache_hit() -> Claim:
         "B-10's kind, a cache hit. The second prompt with the same head starts at once, though nothing is "
         "held between the two",
         "50k common and 5k own tokens: a test expects TTFT to drop about 10 times "
-        f"({thread('tenstorrent/tt-inference-server', 4050)}); usage of 0 % between requests is no loss ({thread(VLLM, 5176)}, {thread(VLLM, 12077)})",
+        f"({thread('tenstorrent/tt-inference-server', 4050)}); usage of 0 % between requests is no loss "
+        f"({thread(VLLM, 5176)}, {thread(VLLM, 12077)})",
         f"{seen.cold_s:.2f} s, then {seen.warm_s:.2f} s: {seen.cold_s / seen.warm_s:.1f} times; "
         f"{seen.found_tokens:,} tokens found, {seen.held_blocks} blocks held after them",
         "the same, one request a minute after the other",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Hashable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from reference_engine import Engine, Request, Settings
@@ -164,6 +164,8 @@ def random_case(rng: random.Random, size: int = 1, **fixed: Any) -> Case:
         _random_request(rng, f"r{i}", longest, at, share)
         for i, at in enumerate(sorted(rng.randint(1, late) for _ in range(rng.randint(1, 12) * size)))
     ]
+    if rng.random() < 0.3:  # the later, the more urgent: those who run are preempted for those behind them
+        requests = [replace(sent, priority=-i) for i, sent in enumerate(requests)]
     aborts: dict[int, list[str]] = {}
     for _ in range(rng.choice([0, 0, 1, 4]) * size):
         names = aborts.setdefault(rng.randint(1, 30 * size), [])

@@ -1,4 +1,4 @@
-"""Reported effects of schedulers and caches: their directions, and their causes where those can be counted."""
+"""Reported effects of schedulers and caches: their directions, and causes where they can be counted."""
 
 from __future__ import annotations
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from sim.cli.engines import defaults_by_gpu, engine_document, engine_text
 from sim.faults import InputFault
 from sim.results import Result
 from sim.scenario import Preset, Scenario, engine_preset, find_preset, preset_names, presets_with
+from sim.scenario.presets import READ, RECORDED, newest
 from sim.scenario.schema import SCENARIO_KEYS
 from sim.serving.adaptive import AdaptiveScheduler
 from sim.serving.queue_rules import QueueRules
@@ -34,7 +36,8 @@ ENGINE_KEYS = {key.parts[1] for key in SCENARIO_KEYS if key.path.startswith("eng
 @pytest.mark.parametrize(
     ("written", "meant"),
     [
-        ("vllm-v1", "vllm-v1@0.32"),
+        ("vllm-v1", "vllm-v1@0.33"),
+        ("vllm-v1@0.32.7", "vllm-v1@0.32"),
         ("vllm-v1@0.33.1", "vllm-v1@0.33"),
         ("vllm-v0", "vllm-v0@0.6.6"),
         ("vllm-v0@0.6", "vllm-v0@0.6.6"),
@@ -42,19 +45,28 @@ ENGINE_KEYS = {key.parts[1] for key in SCENARIO_KEYS if key.path.startswith("eng
     ],
 )
 def test_a_version_may_be_left_out_or_be_longer(written: str, meant: str) -> None:
-    """No version is the newest one that is recorded: 0.33, which was only read, must be asked for."""
+    """No version is the newest one that is recorded."""
     assert find_preset(written) == meant
 
 
 @pytest.mark.parametrize(
     ("written", "nearest"),
-    [("vlm-v0", "did you mean vllm-v0@0.6.6?"), ("vllm-v1@0.3", "did you mean vllm-v1@0.32?"),
-     ("vllm", "did you mean vllm-v1@0.32?"), ("tgi", "possible: static, vllm-v0@0.6.6, ")],
+    [("vlm-v0", "did you mean vllm-v0@0.6.6?"), ("vllm-v1@0.3", "did you mean vllm-v1@0.33?"),
+     ("vllm", "did you mean vllm-v1@0.33?"), ("tgi", "possible: static, vllm-v0@0.6.6, ")],
 )  # fmt: skip
 def test_an_unknown_name_is_told_the_nearest(written: str, nearest: str) -> None:
     """Of another engine, or of the engine's versions; where nothing is near, all."""
     with pytest.raises(InputFault, match=re.escape(nearest)):
         find_preset(written)
+
+
+def test_a_version_that_was_only_read_must_be_asked_for() -> None:
+    """Among versions the newest that is recorded stands for the engine, and if none is, the newest."""
+    old, new = engine_preset("vllm-v1@0.32"), engine_preset("vllm-v1@0.33")
+    assert (old.status, new.status) == (RECORDED, RECORDED)
+    assert newest([new, old]) is new
+    assert newest([replace(new, status=READ), old]) is old
+    assert newest([old := replace(old, status=READ), new := replace(new, status=READ)]) is new
 
 
 # -- what they say -----------------------------------------------------------------------------------

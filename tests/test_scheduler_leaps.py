@@ -116,13 +116,10 @@ def agree(case: Case, rng: random.Random, seen: Counter[str]) -> None:
     seen["evicted"] += engine.pool.evicted
 
 
-@pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
-@pytest.mark.parametrize("caching", [False, True], ids=["plain", "cache"])
-@pytest.mark.parametrize("by_priority", [False, True], ids=["fcfs", "priority"])
-def test_leaps_leave_what_steps_leave(by_priority: bool, caching: bool, asynchronous: bool) -> None:
-    """Who ends and who is preempted when, batches, blocks, queue, hits and evictions: all as in steps."""
+def agreed(seeds: range, by_priority: bool, caching: bool, asynchronous: bool) -> Counter[str]:
+    """What happened in the random cases of *seeds*, in all of which leaps and steps agree."""
     seen: Counter[str] = Counter()
-    for seed in range(80):
+    for seed in seeds:
         rng = random.Random(seed)
         case = random_case(rng, by_priority=by_priority, caching=caching, asynchronous=asynchronous)
         try:
@@ -130,9 +127,29 @@ def test_leaps_leave_what_steps_leave(by_priority: bool, caching: bool, asynchro
         except AssertionError as error:
             error.add_note(f"case {seed}: {case}")
             raise
+    return seen
+
+
+@pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
+@pytest.mark.parametrize("caching", [False, True], ids=["plain", "cache"])
+@pytest.mark.parametrize("by_priority", [False, True], ids=["fcfs", "priority"])
+def test_leaps_leave_what_steps_leave(by_priority: bool, caching: bool, asynchronous: bool) -> None:
+    """Who ends and who is preempted when, batches, blocks, queue, hits and evictions: all as in steps."""
+    seen = agreed(range(60), by_priority, caching, asynchronous)
     names = ["leaps", "preempted", "aborted waiting", "aborted running"]
     names += ["hit of blocks in use", "hit of free blocks", "evicted"] if caching else []
     assert [name for name in names if seen[name] < 5] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
+@pytest.mark.parametrize("caching", [False, True], ids=["plain", "cache"])
+@pytest.mark.parametrize("by_priority", [False, True], ids=["fcfs", "priority"])
+def test_leaps_leave_what_steps_leave_in_many_more(
+    by_priority: bool, caching: bool, asynchronous: bool
+) -> None:
+    """Another 2000 of each kind."""
+    agreed(range(60, 2060), by_priority, caching, asynchronous)
 
 
 def test_who_comes_while_a_slot_is_about_to_be_free_ends_the_leap() -> None:

@@ -134,6 +134,34 @@ def test_who_is_behind_has_told_what_it_had_before_the_step_only() -> None:
     assert reference(case, 9)[0][5]["tokens"] == {"B": 4}
 
 
+def test_what_a_rolled_back_sequence_was_to_compute_is_found_all_the_same() -> None:
+    """Seven blocks of four; A computes 26 tokens as ten, six, six, and B, more urgent, comes in step 2.
+
+    In step 3 A takes the last blocks for 22 tokens, five full ones and one more, and B needs a second one: A
+    loses them, and B has the one that is not full. Of 20 tokens in the cache A has computed only 16.
+    """
+    settings = Settings(7, 4, 8, 10, threshold=6, gate=False, by_priority=True, caching=True)
+    case = Case(settings, [Sent("A", 1, 26, 1, priority=1), Sent("B", 2, 4, 2)])
+    compare(case)
+    rows, engine = reference(case, 9)
+    assert [row["tokens"] for row in rows[:4]] == [{"A": 10}, {"A": 6, "B": 4}, {"B": 1}, {"A": 6}]
+    assert engine.events["rolled back"] == 1
+
+
+def test_the_budget_of_a_rolled_back_sequence_goes_to_those_behind() -> None:
+    """Nine blocks of four, budget 10, chunks of six. In step 4 A is to have its last four tokens and a block.
+
+    B, more urgent, needs one, and there is none: A is rolled back. C, behind B, then has six of nine tokens
+    that are left beside B's; five would be left if A's four were lost.
+    """
+    settings = Settings(9, 4, 8, 10, threshold=6, gate=False, by_priority=True)
+    case = Case(settings, [Sent("A", 1, 26, 1, 9), Sent("B", 2, 3, 4, 0), Sent("C", 3, 20, 1, 5)])
+    compare(case)
+    rows, _ = reference(case, 9)
+    assert [row["tokens"] for row in rows[2:4]] == [{"A": 6, "B": 1, "C": 3}, {"B": 1, "C": 6}]
+    assert rows[3]["preempted"] == ["A"]
+
+
 # -- the reference itself --------------------------------------------------------------------------
 
 

@@ -31,6 +31,8 @@ def file_rules(kind: str, value: Values, report: Report) -> None:
         _provenance_rules(value, report)
     if kind == "models":
         _model_rules(value, report)
+    if kind == "workloads":
+        _priority_rules((value.get("priorities") or {}).get("weights"), report)
     if kind == "workloads" and isinstance(value.get("lengths"), dict):
         _length_rules(value["lengths"], report)
         _sharing_rules(value, report)
@@ -63,6 +65,11 @@ def _length_rules(lengths: Values, report: Report) -> None:
             _table_rules(f"lengths.{side}", part, report)
         else:
             _simple_rules(kind, side, lengths, report)
+
+
+def _priority_rules(weights: list[float] | None, report: Report) -> None:
+    if weights and abs(sum(weights) - 1) >= 0.01:
+        report("priorities.weights", f"must add up to 1 (got {sum(weights):g})")
 
 
 def _simple_rules(kind: str | None, side: str, lengths: Values, report: Report) -> None:

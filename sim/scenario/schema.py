@@ -308,6 +308,10 @@ WORKLOAD_KEYS = (
         "wherever its request is then; none does if absent."),
     Key("patience.kind", "choice", "Its distribution.", required=True, choices=("fixed", "exponential")),
     Key("patience.mean_s", "seconds", "Its mean.", above=0, required=True),
+    Key("priorities", "mapping", "How urgent requests are, for engine.scheduling_policy priority; all are "
+        "equally so if absent."),
+    Key("priorities.weights", "number", "Shares of the requests with priority 0 (the most urgent), 1, 2 and "
+        "so on; they add up to 1.", minimum=0, many=True, required=True),
     Key("zero_output", "choice", "A trace's requests without output: drop (and count) them, or refuse the "
         "file.", "drop", choices=("drop", "error")),
     *_PROVENANCE_KEYS,

@@ -118,6 +118,11 @@ class Scheduler(Decoding):
         if sequence.state != DONE:
             self._aborting.append(sequence)
 
+    def blocks_held(self) -> int:
+        """By sequences that run and have not ended."""
+        held = self.num_blocks - self.free_blocks
+        return held - sum(s.blocks for s in self.leaving) if self.leaving else held
+
     def scheduled_tokens(self) -> dict[Sequence, int]:
         """The step's tokens by sequence, in running order. For people and tests: O(running)."""
         chunks = {sequence: new for sequence, new, _ in self.chunks}

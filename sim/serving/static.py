@@ -57,6 +57,10 @@ class StaticScheduler:
         """More than a step can read: padding may make a slot's context longer than its reservation."""
         return 2 * self.group_size * self.reserved_blocks * self.block_size
 
+    def blocks_held(self) -> int:
+        """By sequences that run."""
+        return self.num_blocks - self.free_blocks
+
     def add(self, sequence: Sequence) -> bool:
         """Append *sequence* to the queue; returns whether a full group could start."""
         self.waiting.append(sequence)

@@ -301,7 +301,7 @@ class Replica:
         self._done = 0
         self._decodes = decodes = scheduler.decoding
         self._context_tokens = context_tokens = scheduler.context_tokens
-        self._blocks_first = scheduler.num_blocks - scheduler.free_blocks
+        self._blocks_first = scheduler.blocks_held()
         self._held_by = scheduler.held_by
         self._batch.begin(now, decodes, context_tokens)
         self._composing = True

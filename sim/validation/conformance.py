@@ -21,7 +21,6 @@ from sim.serving.prefix_cache import Content
 from sim.serving.scheduler import Scheduler
 from sim.serving.sequence import Sequence
 
-_CONFIG_ADDED = {"async_scheduling": False, "watermark": 0.0, "engine": "", "engine_version": ""}
 _CONFIG = {
     "usable_blocks",
     "block_size",
@@ -32,6 +31,8 @@ _CONFIG = {
     "long_prefill_token_threshold",
     "policy",
 }
+# Recorded since asynchronous scheduling is; without them it is off, as is the watermark.
+_OPTIONAL = {"async_scheduling", "watermark", "engine", "engine_version"}
 _ROW_FIELDS = ("step", "tokens", "preempted", "finished", "free_blocks", "cached_tokens")
 
 
@@ -94,6 +95,9 @@ def check(path: str | Path) -> Conformance:
     report = Conformance()
     for place, case in _cases(Path(path)):
         report.cases += 1
+        if why := _unsupported(case["config"]):
+            report.unsupported[why] = report.unsupported.get(why, 0) + 1
+            continue
         try:
             steps, mismatch = compare(case)
         except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
@@ -135,6 +139,7 @@ def drive(case: dict[str, Any], steps: int) -> Iterator[dict[str, Any]]:
         prefix_caching=config["enable_prefix_caching"],
         asynchronous=config.get("async_scheduling", False),
         watermark_blocks=int(config.get("watermark", 0.0) * (config["usable_blocks"] + 1)),
+        self_preemption_ends_step=_minor_version(config) < 33,
     )
     requests = sorted(case["requests"], key=lambda r: (r["arrival_step"], r["order"]))
     sequences = {
@@ -175,6 +180,11 @@ def drive(case: dict[str, Any], steps: int) -> Iterator[dict[str, Any]]:
         }
 
 
+def _minor_version(config: dict[str, Any]) -> int:
+    """32 of vLLM 0.32.0, which is what recordings without a version are of."""
+    return int(config.get("engine_version", "0.32.0").split(".")[1])
+
+
 def _content(request: dict[str, Any], block_size: int) -> Content:
     """What the tokens of a recorded *request* are: a group's, then its own.
 
@@ -191,8 +201,15 @@ def _normal(row: list[Any]) -> dict[str, Any]:
     return dict(zip(_ROW_FIELDS, values, strict=True))
 
 
+def _unsupported(config: dict[str, Any]) -> str | None:
+    """Why this version does not run a case with *config*; None where it does."""
+    engine = config.get("engine", "vllm")
+    return None if engine == "vllm" else f"engine {engine}"
+
+
 def _cases(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     opener = gzip.open if path.suffix == ".gz" else open
+    number = 0
     try:
         with opener(path, "rt", encoding="utf-8") as lines:
             for number, line in enumerate(lines, 1):
@@ -201,7 +218,8 @@ def _cases(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     except FileNotFoundError:
         raise InputFault(f"{path}: no such recording") from None
     except (OSError, EOFError, UnicodeDecodeError, zlib.error) as error:
-        raise InputFault(f"{path}: cannot be read as a recording ({error})") from None
+        past = f" past line {number}" if number else ""
+        raise InputFault(f"{path}: cannot be read as a recording{past} ({error})") from None
 
 
 def _case(place: str, line: str) -> dict[str, Any]:
@@ -224,15 +242,24 @@ def _config_faults(config: Any) -> Iterator[str]:
     if not isinstance(config, dict):
         yield f"config must be an object (got {config!r})"
         return
-    unknown = sorted(set(config) - _CONFIG - set(_CONFIG_ADDED))
+    unknown = sorted(set(config) - _CONFIG - _OPTIONAL)
     lacking = sorted(_CONFIG - set(config))
     if unknown or lacking:
         what = [f"has unknown settings {', '.join(unknown)}"] if unknown else []
         what += [f"lacks {', '.join(lacking)}"] if lacking else []
-        yield f"config {' and '.join(what)}; known: {', '.join(sorted(_CONFIG))}"
+        yield f"config {' and '.join(what)}; known: {', '.join(sorted(_CONFIG | _OPTIONAL))}"
         return
+    yield from _optional_faults(config)
     for key in ("usable_blocks", "block_size", "max_num_batched_tokens", "max_num_seqs"):
         yield from _positive(f"config.{key}", config[key])
+
+
+def _optional_faults(config: dict[str, Any]) -> Iterator[str]:
+    if not isinstance(config.get("async_scheduling", False), bool):
+        yield f"config.async_scheduling must be true or false (got {config['async_scheduling']!r})"
+    watermark = config.get("watermark", 0.0)
+    if isinstance(watermark, bool) or not isinstance(watermark, int | float) or not 0 <= watermark < 1:
+        yield f"config.watermark must be a number >= 0 and below 1 (got {watermark!r})"
 
 
 def _request_faults(requests: Any) -> Iterator[str]:

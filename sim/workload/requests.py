@@ -85,6 +85,16 @@ def generate(workload: Mapping[str, Any], load: Mapping[str, Any], run: Mapping[
         notes,
         contents,
         _follows(workload, turns),
+        _priorities(workload, len(turns), seed),
+    )
+
+
+def _priorities(workload: Mapping[str, Any], count: int, seed: int) -> np.ndarray | None:
+    weights = np.asarray((workload.get("priorities") or {}).get("weights") or [1.0])
+    if len(weights) < 2:
+        return None
+    return np.searchsorted(
+        np.cumsum(weights / weights.sum())[:-1], stream(seed, "priorities").random(count), "right"
     )
 
 

@@ -33,14 +33,16 @@ class Group:
 def random_case(seed: int, number: int, group: Group, large: bool) -> dict[str, Any]:
     """Case *number* of the recording with *seed*, without its trace."""
     rng = random.Random(f"{seed}/{number}/{group.name}")
-    config = _large_config(rng) if large else _small_config(rng)
+    crowded = not large and rng.random() < 0.5
+    config = _large_config(rng) if large else _crowded_config(rng) if crowded else _small_config(rng)
     config |= {
         "policy": group.policy,
         "enable_prefix_caching": group.prefix_caching,
         "async_scheduling": group.async_scheduling,
     }
     capacity = min(config["usable_blocks"] * config["block_size"], MAX_MODEL_LEN)
-    requests = _large_requests(rng, capacity) if large else _small_requests(rng, capacity)
+    make = _large_requests if large else _crowded_requests if crowded else _small_requests
+    requests = make(rng, capacity)
     last_arrival = max(request["arrival_step"] for request in requests)
     aborts = _aborts(rng, len(requests), last_arrival) if rng.random() < 0.3 else {}
     return {"case": number, "config": config, "requests": requests, "aborts": aborts}
@@ -58,6 +60,20 @@ def _small_config(rng: random.Random) -> dict[str, Any]:
         "scheduler_reserve_full_isl": rng.random() < 0.6,
         "long_prefill_token_threshold": min(threshold, budget),
         "watermark": rng.choice([0.0, 0.0, 0.0, 0.05, 0.1, 0.25]),
+    }
+
+
+def _crowded_config(rng: random.Random) -> dict[str, Any]:
+    """Many requests in few blocks, a budget that decoding alone nearly uses up, and no gate to help."""
+    budget = rng.choice([8, 9, 12, 16, 24])
+    return {
+        "usable_blocks": rng.randint(8, 22),
+        "block_size": 4,
+        "max_num_batched_tokens": budget,
+        "max_num_seqs": rng.choice([4, 6, 8]),
+        "scheduler_reserve_full_isl": rng.random() < 0.2,
+        "long_prefill_token_threshold": rng.choice([0, 0, 3, 6]),
+        "watermark": rng.choice([0.0, 0.0, 0.0, 0.1]),
     }
 
 
@@ -94,6 +110,23 @@ def _small_requests(rng: random.Random, capacity: int) -> list[dict[str, Any]]:
             request = _request(prompt, arrival, shared, rng.randint(0, 1))
         made.append(request | {"id": f"r{order}", "order": order, "max_tokens": output})
     return [request | {"priority": rng.randint(0, 2)} for request in made]
+
+
+def _crowded_requests(rng: random.Random, capacity: int) -> list[dict[str, Any]]:
+    """Six to ten requests at about the same time; in half of the cases the late ones matter more."""
+    made = []
+    for order in range(rng.randint(6, 10)):
+        output = rng.randint(1, min(24, capacity // 2))
+        prompt = rng.choice([rng.randint(1, 12), rng.randint(8, capacity - output), 16])
+        prompt = min(prompt, capacity - output)
+        shared = rng.choice([0, prompt // 2, prompt, prompt])
+        request = _request(prompt, rng.randint(1, 12), shared, rng.randint(0, 1))
+        made.append(request | {"id": f"r{order}", "order": order, "max_tokens": output})
+    priorities = [rng.randint(0, 2) for _ in made]
+    if rng.random() < 0.5:
+        made.sort(key=lambda request: request["arrival_step"])
+        priorities.sort(reverse=True)
+    return [request | {"priority": n} for request, n in zip(made, priorities, strict=True)]
 
 
 def _large_requests(rng: random.Random, capacity: int) -> list[dict[str, Any]]:

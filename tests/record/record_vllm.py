@@ -248,7 +248,7 @@ def arguments(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
     """What one recording and a set of them have in common."""
     parser.add_argument("--model-config", type=Path, default=Path(__file__).parent / "llama.json")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--small", type=int, default=220, help="cases of a few requests")
+    parser.add_argument("--small", type=int, default=300, help="cases of a few requests")
     parser.add_argument("--large", type=int, default=2, help="cases of dozens of requests")
     return parser
 

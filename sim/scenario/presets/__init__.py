@@ -5,7 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from sim.faults import InputFault, did_you_mean
-from sim.scenario.presets.preset import CONTINUOUS, GROUPS, PREFILL_FIRST, RECORDED, Facts, Preset, Values
+from sim.scenario.presets.preset import (
+    CONTINUOUS,
+    GROUPS,
+    PREFILL_FIRST,
+    READ,
+    RECORDED,
+    Facts,
+    Preset,
+    Values,
+)
 from sim.scenario.presets.static import STATIC
 from sim.scenario.presets.vllm_v0 import VLLM_V0
 from sim.scenario.presets.vllm_v1 import VLLM_V1_32, VLLM_V1_33
@@ -14,10 +23,13 @@ __all__ = [
     "CONTINUOUS",
     "GROUPS",
     "PREFILL_FIRST",
+    "READ",
+    "RECORDED",
     "Facts",
     "Preset",
     "engine_preset",
     "find_preset",
+    "newest",
     "preset_defaults",
     "preset_names",
     "presets_with",
@@ -41,9 +53,9 @@ def find_preset(name: str) -> str:
     known = [preset for preset in _PRESETS.values() if preset.engine == engine]
     fitting = [preset for preset in known if _fits(version, preset.name.partition("@")[2])]
     if fitting:
-        return _newest(fitting).name
+        return newest(fitting).name
     if known:
-        raise InputFault(f"preset {name} is unknown; did you mean {_newest(known).name}?")
+        raise InputFault(f"preset {name} is unknown; did you mean {newest(known).name}?")
     near = did_you_mean(engine, {preset.engine for preset in _PRESETS.values()})
     word = near.removeprefix("; did you mean ").removesuffix("?")
     if word != near and "possible" not in near:
@@ -74,5 +86,6 @@ def _fits(wanted: str, version: str) -> bool:
     return not wanted or f"{wanted}.".startswith(f"{version}.") or f"{version}.".startswith(f"{wanted}.")
 
 
-def _newest(presets: list[Preset]) -> Preset:
+def newest(presets: list[Preset]) -> Preset:
+    """Which of several versions stands for them all: the newest that is recorded, if one is."""
     return max(presets, key=lambda preset: (preset.status == RECORDED, preset.version))

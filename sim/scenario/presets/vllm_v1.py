@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sim.scenario.presets.preset import CONTINUOUS, READ, RECORDED, Facts, Preset, Values
+from sim.scenario.presets.preset import CONTINUOUS, RECORDED, Facts, Preset, Values
 from sim.scenario.presets.vllm_v1_rules import CHAPTERS, SELF_PREEMPTION
 
 GIB = 1024**3
@@ -117,9 +117,10 @@ VLLM_V1_33 = Preset(
     defaults=vllm_v1_defaults,
     default_words=_WORDS,
     lacks={"batch_wait_s": None},
-    status=READ,
-    verification="0.33.0's source was read, its schedules were not recorded; what it shares with 0.32 is "
-    "recorded there",
+    status=RECORDED,
+    verification="the schedules of vLLM 0.33.0's own scheduler over the same cases are repeated step by step "
+    "(docs/engines.md): under fcfs they are those of 0.32.0, under priority some differ; queue limits and the "
+    "adaptive threshold are read, not recorded",
     differences=(
         "under priority, a request that preempts itself no longer ends the step: the running requests "
         "behind it get their tokens",
@@ -127,7 +128,8 @@ VLLM_V1_33 = Preset(
         "(max_num_queued_reqs, max_num_queued_tokens: 503), the adaptive threshold "
         "(long_prefill_token_threshold_adaptive), the watermark, the whole-prompt gate, and unhashed blocks "
         "first in the free list; and the defaults are the same",
-        "prefix matches finer than a block, which it offers, are not simulated; the default is a block",
+        "prefix matches finer than a block and a prefill interval, which it offers, are not simulated; both "
+        "are off by default",
     ),
     differs_from="vllm-v1@0.32",
     chapters=(*CHAPTERS, SELF_PREEMPTION["0.33"]),
