@@ -133,8 +133,8 @@ def page() -> str:
         "## Recorded and repeated",
         "Schedules of the engine's own scheduler, without a model, over random cases: every step's tokens by "
         "request, preemptions, ends, free blocks and cached tokens must be ours. `make conformance` and "
-        "`kneesim conformance FILE` compare; `tests/record` records. Of 0.33.0, what differs from 0.32.0 is kept: "
-        "under fcfs nothing does.",
+        "`kneesim conformance FILE` compare; `tests/record` records. Of 0.33.0, what differs from 0.32.0 is "
+        "kept: under fcfs nothing does.",
         *conformance(),
     ]
     return "\n\n".join([*parts, *(part for preset in presets for part in section(preset))]) + "\n"

@@ -119,8 +119,8 @@ VLLM_V1_33 = Preset(
     lacks={"batch_wait_s": None},
     status=RECORDED,
     verification="the schedules of vLLM 0.33.0's own scheduler over the same cases are repeated step by step "
-    "(docs/engines.md): under fcfs they are those of 0.32.0, under priority some differ; queue limits and the "
-    "adaptive threshold are read, not recorded",
+    "(docs/engines.md): under fcfs they are those of 0.32.0, under priority some differ; queue limits and "
+    "the adaptive threshold are read, not recorded",
     differences=(
         "under priority, a request that preempts itself no longer ends the step: the running requests "
         "behind it get their tokens",
