@@ -377,7 +377,7 @@ not 78 %.
     "fp8": """
 3,900 tokens/s are 13 requests/s; 222 in flight would mean a mean E2E of {fp8_mean_e2e} s, so 6.8 s is not
 E2E of 222 in flight. Full contexts with free prompts (A) give {fp8_cached} tokens/s, which is the published
-rate to 2 %, but the same reading misses the 16-bit line, so it explains one line and not the example. Short
+rate to 4 %, but the same reading misses the 16-bit line, so it explains one line and not the example. Short
 prompts (E) carry 13/s with {fp8_in_flight} in flight. More load makes p99 longer there too ({light_p99} to
 {fp8_light_p99} s), though by less than from 4.1 to 6.8. This profile has no 8-bit attention kernel: it is
 taken to reach the bandwidth of the 16-bit one.

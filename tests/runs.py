@@ -26,8 +26,17 @@ TIGHT = {"num_gpu_blocks_override": 41, "max_model_len": 600, "max_num_seqs": 12
 def result(
     requests: Requests | None = None, engine: Mapping[str, Any] | None = None, **sections: Any
 ) -> Result:
-    """A run of the 8B on an A100 without a front end, with *requests* in place of the scenario's own."""
-    bare = {"front_end_latency_s": 0, "front_end_service_s": 0, "front_end_prompt_token_s": 0}
+    """A run of the 8B on an A100 without a front end, with *requests* in place of the scenario's own.
+
+    The plain engine, which `replay` walks through: step after step, without a prefix cache.
+    """
+    bare = {
+        "front_end_latency_s": 0,
+        "front_end_service_s": 0,
+        "front_end_prompt_token_s": 0,
+        "async_scheduling": False,
+        "enable_prefix_caching": False,
+    }
     document = {
         "name": "test",
         "hardware": "a100-80gb-sxm",

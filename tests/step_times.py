@@ -22,7 +22,7 @@ def scenario(card: str = "a100-80gb-sxm", **engine: Any) -> Scenario:
         {
             "hardware": card,
             "model": "llama-3-8b",
-            "engine": engine,
+            "engine": {"async_scheduling": False, **engine},
             "workload": "azure-2023-conv",
             "load": {"rate_per_s": 1},
         }

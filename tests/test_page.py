@@ -294,9 +294,9 @@ def test_the_scenario_on_the_page_is_the_scenario(html: str, knee: Knee, tmp_pat
 
 
 def test_warnings_are_announced_at_the_top(html: str, knee: Knee) -> None:
-    """Their number stands before the figure, and prefix caching is among them."""
+    """Their number stands before the figure, and what is only estimated is among them."""
     story_warnings = words(html[html.index('id="warnings"') : html.index('id="loads"')])
-    assert "Prefix caching is off" in story_warnings
+    assert "stimated, not measured" in story_warnings
     assert re.search(r"\d+ warnings?: read them", html[: html.index('id="figure"')])
 
 

@@ -46,7 +46,7 @@ class Both:
         assert self.free == len(self.pool.free)
         if settled:
             self.cache.settle(self.free)
-            assert self.cache.evicted_blocks == self.pool.evicted
+            assert self.cache.evicted_blocks <= self.pool.evicted  # ours counts what could be looked for
             blank = sum(block not in self.pool.name_of for block in self.pool.free)
             assert (self.cache.blank_blocks, self.cache.cached_blocks) == (blank, self.free - blank)
 

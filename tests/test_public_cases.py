@@ -69,7 +69,7 @@ def test_past_the_knee_only_the_queue_grows_sglang_32959() -> None:
 def test_littles_law_holds_for_users_vultr_concurrency(users: int) -> None:
     """Vultr's MI325X and B200 pages, where X R gives 338 of 1,000 "concurrent": N = X R within two percent,
     and the effective concurrency that is reported is the users', who all wait for an answer."""
-    summary = run({"concurrency": users}, run={"requests": 40 * users, "warmup": 0.2}).summary()
+    summary = run({"concurrency": users}, run={"requests": max(1600, 40 * users), "warmup": 0.2}).summary()
     product = summary["request_throughput"] * summary["e2e_s"]["mean"]
     assert product == pytest.approx(summary["concurrency_mean"], rel=0.02)
     assert summary["concurrency_mean"] == pytest.approx(users, rel=0.02)

@@ -68,6 +68,7 @@ def test_an_unknown_key_is_told_with_the_nearest(catalogue: Catalogue, line: str
         ("engine: {preset: vlm-v1}", "engine.preset vlm-v1 is unknown; did you mean vllm-v1@0.33?"),
         ("engine: {preset: vllm-v1@0.9}", "engine.preset vllm-v1@0.9 is unknown; did you mean vllm-v1@0.33?"),
         ("engine: {preset: 1}", "engine.preset must be text (got 1); put it in quotes"),
+        ("engine: {watermark: 1}", "engine.watermark must be"),
         ("engine: {tensor_parallel_size: 3}", "engine.tensor_parallel_size must divide the model's 32 heads"),
         ("engine: {tensor_parallel_size: 4}", "engine.tensor_parallel_size must be 1 or a number of GPUs"),
         (

@@ -65,6 +65,6 @@ def test_the_verdicts_quote_what_runs_say() -> None:
     assert light["stable"]
     assert 30 < light["concurrency_mean"] < 45
     assert light["e2e_s"]["p99"] == pytest.approx(4.1, rel=0.2)
-    assert 222 / example.cached_step_s("fp8") == pytest.approx(3900, rel=0.02)
+    assert 222 / example.cached_step_s("fp8") == pytest.approx(3900, rel=0.05)
     assert 300 * example.cached_step_s("fp8") / 6.8 == pytest.approx(2.5, abs=0.1)
     assert example.simulated("static", "fresh")["ttft_s"]["p50"] > 1.4

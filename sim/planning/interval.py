@@ -214,10 +214,13 @@ class Triple:
         return normal_quantile(0.5 + confidence / 2) * float(np.log(knees).std())
 
     def statistic_s(self, limit: Limit, load: float, replications: int) -> float:
-        """*limit*'s statistic at *load*, in s."""
-        slope, bend = self._parabola(limit, Draws.once())
+        """*limit*'s statistic at *load*, in s; beyond the outer loads it goes on straight."""
+        slopes, bends = self._parabola(limit, Draws.once())
+        slope, bend = float(slopes[0]), float(bends[0])
         u = log(load / self.middle)
-        return exp(self._level(limit, replications).value + float(slope[0]) * u + float(bend[0]) * u * u)
+        within = min(max(u, log(self.low / self.middle)), log(self.high / self.middle))
+        rise = slope * within + bend * within**2 + (slope + 2 * bend * within) * (u - within)
+        return exp(self._level(limit, replications).value + rise)
 
     def slope(self, limit: Limit) -> float:
         """d ln statistic / d ln load at the middle."""

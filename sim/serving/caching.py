@@ -11,12 +11,13 @@ class Caching:
 
     A decoding sequence is counted, not walked: what it has answered is told to the cache when it leaves,
     or when somebody looks for it, which takes a stream that others may have too. A sequence without
-    `content` is alone with its tokens: only after a preemption is there anybody to look for them.
+    `content` is alone with its tokens: only after a preemption is there anybody to look for them, and
+    before there is content in free blocks that somebody may look for, its blocks are as good as blank.
     *cached_tokens* counts what all admissions have found. An *asynchronous* engine knows a decode's token,
     hence a full block of them, one step later.
     """
 
-    __slots__ = ("_admissions", "_behind", "_together", "blocks", "cached_tokens", "crowded")
+    __slots__ = ("_behind", "_together", "blocks", "cached_tokens", "crowded")
 
     def __init__(self, num_blocks: int, block_size: int, asynchronous: bool) -> None:
         self.blocks = PrefixCache(num_blocks, block_size)
@@ -24,12 +25,10 @@ class Caching:
         self.crowded = 0  # streams that several running sequences answer with
         self._together: dict[int, list[Sequence]] = {}  # of each such stream, in order of admission
         self._behind = int(asynchronous)
-        self._admissions = 0
 
     def find(self, sequence: Sequence, iteration: int, free_blocks: int) -> Hit:
         """What of *sequence* is cached when *iteration* is formed and *free_blocks* are left."""
-        if sequence.content is None:
-            return NO_HIT
+        assert sequence.content is not None
         self.blocks.settle(free_blocks)
         if self._together:
             for stream, _ in sequence.content.path:
@@ -49,10 +48,8 @@ class Caching:
 
     def admit(self, sequence: Sequence, hit: Hit) -> None:
         """*sequence* runs from now on; what it is about to compute can be found."""
-        self._admissions = sequence.admission = self._admissions + 1
         content = sequence.content
-        if content is None:
-            return
+        assert content is not None
         if hit is not NO_HIT:
             self.blocks.hold(content, hit)
             self.cached_tokens += hit.blocks * self.blocks.block_size

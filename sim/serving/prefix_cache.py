@@ -99,7 +99,7 @@ class PrefixCache:
         self.block_size = block_size
         self.blank_blocks = num_blocks  # free, without content
         self.cached_blocks = 0  # free, with content
-        self.evicted_blocks = 0  # that have lost their content so far
+        self.evicted_blocks = 0  # that have lost content which somebody could have looked for
         self._streams: dict[Stream, list[Piece]] = {}  # of each stream, oldest copy first
         self._list = Piece(_NOBODY, 0, 0, 0)  # its newer neighbour is the next to be taken
 
@@ -184,6 +184,9 @@ class PrefixCache:
 
     def settle(self, free_blocks: int) -> None:
         """Blocks were taken until *free_blocks* are left: blank ones first, then the oldest content."""
+        if not self.cached_blocks:  # and then nobody has said which blocks came back
+            self.blank_blocks = free_blocks
+            return
         taken = self.blank_blocks + self.cached_blocks - free_blocks
         if taken <= self.blank_blocks:
             self.blank_blocks -= taken
@@ -191,17 +194,17 @@ class PrefixCache:
         taken -= self.blank_blocks
         self.blank_blocks = 0
         self.cached_blocks -= taken
-        self.evicted_blocks += taken
         while taken:
             piece = self._list.newer
-            size = piece.end - piece.first
-            if size > taken:
-                piece.end -= taken
-                return
+            size = min(piece.end - piece.first, taken)
             taken -= size
-            self._unlink(piece)
+            piece.end -= size
             if piece.stream != _NOBODY:
-                self._forget(piece)
+                self.evicted_blocks += size
+            if piece.end == piece.first:
+                self._unlink(piece)
+                if piece.stream != _NOBODY:
+                    self._forget(piece)
 
     # -- pieces ------------------------------------------------------------------------------------
 

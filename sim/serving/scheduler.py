@@ -78,6 +78,7 @@ class Scheduler(Decoding):
         self.caching = Caching(num_blocks, block_size, asynchronous) if prefix_caching else None
 
         self.iteration = 0
+        self.admissions = 0
         self.free_blocks = num_blocks
         self.blocks_in_use = 0  # in the last iteration that ended, before anybody left
         # Aborted sequences stay in the queue until they reach its head.
@@ -325,7 +326,7 @@ class Scheduler(Decoding):
 
     def _admit(self, iteration: int, budget: int) -> None:
         """Admit from the head of the queue until something is short; nobody passes the head."""
-        waiting, running, size = self.waiting, self.running, self.block_size
+        waiting, running, size, caching = self.waiting, self.running, self.block_size, self.caching
         threshold = self.threshold() if self.long_prefill_token_threshold else 0
         self.held_by = NOTHING
         while self.num_waiting:
@@ -340,29 +341,23 @@ class Scheduler(Decoding):
                 self.held_by = TOKEN_BUDGET
                 return
             length = sequence.prompt_tokens + sequence.generated
-            hit = NO_HIT
-            if self.caching is not None:
-                hit = self.caching.find(sequence, iteration, self.free_blocks)
-            new = length - hit.blocks * size
+            hit, held, spare = NO_HIT, 0, self.free_blocks
+            if caching is not None and sequence.content is not None:
+                hit = caching.find(sequence, iteration, spare)
+                held, spare = hit.blocks, spare - hit.free_blocks
+            cached = held * size
+            new = length - cached
             if 0 < threshold < new:
                 new = threshold
             if new > budget:
                 new = budget
-            cached = hit.blocks * size
-            need = -(-(cached + new) // size) - hit.blocks
-            known = -(-length // size) - hit.blocks if self.reserve_full_isl else need
-            spare = self.free_blocks - hit.free_blocks
+            need = -(-(cached + new) // size) - held
+            known = -(-length // size) - held if self.reserve_full_isl else need
             if known > spare or (self.watermark_blocks and running and known + self.watermark_blocks > spare):
                 self.held_by = KV_BLOCKS
                 return
-            if self.reservation is not None:
-                if not self.reservation.has_tokens(sequence):
-                    self.held_by = RESERVED_TOKENS
-                    return
-                if not self.reservation.has_blocks(sequence):
-                    self.held_by = KV_BLOCKS
-                    return
-                self.reservation.take(sequence)
+            if self.reservation is not None and not self._promise(sequence, self.reservation):
+                return
             waiting.popleft()
             self.num_waiting -= 1
             self.free_blocks = spare - need
@@ -370,13 +365,26 @@ class Scheduler(Decoding):
             running[sequence] = None
             sequence.state = PREFILL
             sequence.computed = cached + new
-            sequence.blocks = need + hit.blocks
-            if self.caching is not None:
-                self.caching.admit(sequence, hit)
+            sequence.blocks = need + held
+            if caching is not None:
+                self.admissions = sequence.admission = self.admissions + 1
+                if sequence.content is not None:
+                    caching.admit(sequence, hit)
             if cached + new < length:
                 self._prefilling[sequence] = None
                 self._irregular = True
             self.chunks.append((sequence, new, cached))
+
+    def _promise(self, sequence: Sequence, reservation: Reservation) -> bool:
+        """Set aside what *sequence* is to be promised, if there is so much."""
+        if not reservation.has_tokens(sequence):
+            self.held_by = RESERVED_TOKENS
+            return False
+        if not reservation.has_blocks(sequence):
+            self.held_by = KV_BLOCKS
+            return False
+        reservation.take(sequence)
+        return True
 
     # -- leaving -----------------------------------------------------------------------------------
 
@@ -421,9 +429,9 @@ class Scheduler(Decoding):
         del self.running[sequence]
         if self.reservation is not None:
             self.reservation.give_back(sequence)
-        freed = sequence.blocks
-        if self.caching is not None:
-            freed = self.caching.leave(sequence, self.free_blocks, in_flight)
+        freed, caching = sequence.blocks, self.caching
+        if caching is not None and (sequence.content is not None or caching.blocks.cached_blocks):
+            freed = caching.leave(sequence, self.free_blocks, in_flight)
         self.free_blocks += freed
         sequence.blocks = 0
         sequence.state = DONE

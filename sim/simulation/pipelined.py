@@ -31,13 +31,8 @@ class PipelinedReplica(Replica):
         self._giving_up: list[Sequence] = []  # gone while a step runs
         self._began_s: float | None = None  # when the last of the iterations in progress begins, if known
 
-    @property
-    def num_waiting(self) -> int:
-        """Sequences in the engine's queue, and on their way into it."""
-        return self.scheduler.num_waiting + len(self._lobby)
-
     def queued(self) -> Iterable[Sequence]:
-        """Those sequences, and perhaps some that are done."""
+        """Who waits, and perhaps some that are done."""
         return (*self.scheduler.waiting, *(sequence for _, sequence in self._lobby))
 
     def submit(self, sequence: Sequence) -> None:
@@ -45,8 +40,9 @@ class PipelinedReplica(Replica):
         if self._idle or not self._leap:
             super().submit(sequence)
         elif self.queue_rules is None or self._may_wait(sequence, self.queue_rules):
-            alone = not self.num_waiting
+            alone = not (self.scheduler.num_waiting or self.in_lobby)
             self._lobby.append((self.env.now, sequence))
+            self.in_lobby += 1
             if self._leap > 1 and self._until_s > self.env.now and (alone or self.scheduler.by_priority):
                 self._cut()
 
@@ -58,6 +54,7 @@ class PipelinedReplica(Replica):
         entry = next((entry for entry in self._lobby if entry[1] is sequence), None)
         if entry is not None:
             self._lobby.remove(entry)
+            self.in_lobby -= 1
             sequence.state = DONE
             return
         self._giving_up.append(sequence)
@@ -106,6 +103,7 @@ class PipelinedReplica(Replica):
         lobby = self._lobby
         while lobby and lobby[0][0] <= until_s:
             self.scheduler.add(lobby.popleft()[1])
+            self.in_lobby -= 1
 
     def _drop_given_up(self) -> None:
         for sequence in self._giving_up:

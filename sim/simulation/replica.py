@@ -62,6 +62,7 @@ class Replica:
         "_sent_back",
         "_until_s",
         "env",
+        "in_lobby",
         "left",
         "max_leap",
         "next_arrival_s",
@@ -88,6 +89,7 @@ class Replica:
         self.queue_rules = queue_rules
         self.left: Callable[[int, float], None] | None = None  # told who is done with this replica, and when
         self.next_arrival_s = INFINITY  # of somebody who is announced; others may come before
+        self.in_lobby = 0  # sequences that the engine has not looked at yet (see `pipelined`)
         self._idle = True
         self._asleep_until_s = INFINITY  # when they end, where no event of their own ends them
         self._end = Alarm([self._iterations_end])  # of the iterations in progress
@@ -149,7 +151,8 @@ class Replica:
             self._cut()
 
     def _may_wait(self, sequence: Sequence, rules: QueueRules) -> bool:
-        if rules.refuses(sequence, self.queued(), self.num_waiting, self.scheduler.running):
+        num_waiting = self.scheduler.num_waiting + self.in_lobby
+        if rules.refuses(sequence, self.queued(), num_waiting, self.scheduler.running):
             self._turn_away(sequence, REJECTED)
             return False
         if rules.deadline_s < INFINITY:
@@ -233,13 +236,8 @@ class Replica:
                 return self._schedule(now)
         return leap
 
-    @property
-    def num_waiting(self) -> int:
-        """Sequences in the engine's queue."""
-        return self.scheduler.num_waiting
-
     def queued(self) -> Iterable[Sequence]:
-        """Those sequences, and perhaps some that are done."""
+        """Who waits, and perhaps some that are done."""
         return self.scheduler.waiting
 
     def _wait_for_company(self, now: float) -> float:
@@ -319,7 +317,7 @@ class Replica:
             0,
             self._blocks_first,
             scheduler.blocks_in_use,
-            self.num_waiting,
+            scheduler.num_waiting + self.in_lobby,
             self._decodes,
             0,
             self._held_by,
@@ -347,7 +345,7 @@ class Replica:
             elif self._sent_back:
                 self._resume(sequence.index, now)
         if self.queue_rules is not None:
-            self.queue_rules.admitted(admitted, now, self.num_waiting)
+            self.queue_rules.admitted(admitted, now, scheduler.num_waiting + self.in_lobby)
         duration_s = self.step_time.mixed_s(
             decodes, context_tokens, len(chunks), tokens, with_cached, squares, sampled
         )
@@ -362,7 +360,7 @@ class Replica:
             tokens,
             blocks,
             blocks,
-            self.num_waiting,
+            scheduler.num_waiting + self.in_lobby,
             decodes,
             len(chunks),
             scheduler.held_by,
