@@ -17,7 +17,7 @@ test: $(STAMP)  ## all tests but the slow ones
 	$(BIN)/python -m pytest -m "not slow"
 
 docs: $(STAMP)  ## write the pages and the README's numbers again, from what is simulated now
-	@for page in claims worked_example scenario_keys readme; do $(BIN)/python docs/$$page.py || exit $$?; done
+	@for page in claims engine_claims engines worked_example scenario_keys readme; do $(BIN)/python docs/$$page.py || exit $$?; done
 
 validate: $(STAMP)  ## how often intervals hold the true knee: a thousand searches each (an hour)
 	$(BIN)/python -m pytest -m slow -s tests/test_knee_interval.py tests/test_coverage_llm.py

@@ -50,6 +50,9 @@ def small_engine(rng: random.Random) -> Scenario:
         "long_prefill_token_threshold": rng.choice([0, 0, 1, 8, 32]),
         "scheduler_reserve_full_isl": rng.random() < 0.7,
     }
+    engine["long_prefill_token_threshold"] = min(
+        engine["long_prefill_token_threshold"], engine["max_num_batched_tokens"]
+    )
     return base().replace({**NO_FRONT_END, **{f"engine.{key}": value for key, value in engine.items()}})
 
 

@@ -65,8 +65,8 @@ def test_an_unknown_key_is_told_with_the_nearest(catalogue: Catalogue, line: str
         ("engine: {kv_cache_dtype: fp9}", "engine.kv_cache_dtype must be auto, bf16,"),
         ("engine: {weight_dtype: int9}", "engine.weight_dtype must be"),
         ("engine: 5", "engine must be a mapping of keys to values (got 5)"),
-        ("engine: {preset: vlm-v1}", "engine.preset vlm-v1 is unknown; did you mean vllm-v1@0.32?"),
-        ("engine: {preset: vllm-v1@0.9}", "engine.preset vllm-v1@0.9 is unknown; did you mean vllm-v1@0.32?"),
+        ("engine: {preset: vlm-v1}", "engine.preset vlm-v1 is unknown; did you mean vllm-v1@0.33?"),
+        ("engine: {preset: vllm-v1@0.9}", "engine.preset vllm-v1@0.9 is unknown; did you mean vllm-v1@0.33?"),
         ("engine: {preset: 1}", "engine.preset must be text (got 1); put it in quotes"),
         ("engine: {watermark: 1}", "engine.watermark must be"),
         ("engine: {tensor_parallel_size: 3}", "engine.tensor_parallel_size must divide the model's 32 heads"),
@@ -196,6 +196,27 @@ def test_a_closed_loop_has_no_duration(catalogue: Catalogue) -> None:
             "engine: {preset: static, max_num_batched_tokens: 4}",
             "engine.max_num_batched_tokens must be >= max_num_seqs 8 with engine.preset static",
         ),
+        (
+            "engine: {preset: static, enable_prefix_caching: true}",
+            "engine.enable_prefix_caching is no setting of engine.preset static; vllm-v1@0.32 and",
+        ),
+        (
+            "engine: {batch_wait_s: 1}",
+            "engine.batch_wait_s is no setting of engine.preset vllm-v1@0.32; static has it",
+        ),
+        (
+            "engine: {preset: vllm-v0, max_num_queued_reqs: 9}",
+            "engine.max_num_queued_reqs is no setting of engine.preset vllm-v0@0.6.6; vllm-v1@0.32 and",
+        ),
+        (
+            "engine: {preset: vllm-v0, max_num_batched_tokens: 512, max_model_len: 1024}",
+            "engine.max_num_batched_tokens must be >= max_model_len 1024 with engine.preset vllm-v0@0.6.6",
+        ),
+        (
+            "engine: {max_num_batched_tokens: 512, long_prefill_token_threshold: 513}",
+            "engine.long_prefill_token_threshold must be <= max_num_batched_tokens 512, or it is no limit",
+        ),
+        ("engine: {max_num_queued_reqs: -1}", "engine.max_num_queued_reqs must be a whole number >= 0"),
     ],
 )
 def test_rules_of_admission_that_cannot_hold_are_told(catalogue: Catalogue, line: str, sentence: str) -> None:

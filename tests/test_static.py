@@ -67,9 +67,9 @@ def test_the_preset_says_what_is_different() -> None:
     shown = text_of("engine", "static")
     assert shown.startswith("static\n")
     for key, words in (
-        ("max_num_seqs", "static: 8"),
-        ("batch_wait_s", "static: 1 s"),
-        ("kv_layout", "static: co"),
+        ("max_num_seqs", "[8]"),
+        ("batch_wait_s", "[1.0]"),
+        ("kv_layout", "[contiguous]"),
     ):
         assert words in next(line for line in shown.splitlines() if line.startswith(f"engine.{key} "))
 

@@ -22,7 +22,11 @@ def names_of(kind: str) -> list[str]:
 
 
 def lines_of(kind: str) -> list[str]:
-    """The names of *kind*, hardware, models and workloads with a line on each; no names, no lines."""
+    """The names of *kind*, all but scenarios with a line on each; no names, no lines."""
+    if _plural(kind) == "engines":
+        from sim.cli.engines import engine_lines
+
+        return engine_lines()
     names = names_of(kind)
     words = _SUMMARIES.get(_plural(kind))
     if words is None or not names:
@@ -33,12 +37,26 @@ def lines_of(kind: str) -> list[str]:
 
 
 def text_of(kind: str, name: str) -> str:
-    """The YAML file behind *name*, or an engine preset's keys with their defaults."""
+    """The YAML file behind *name*, or what an engine preset does."""
     if _plural(kind) == "engines":
-        return _engine_text(name)
+        from sim.cli.engines import engine_text
+
+        return engine_text(name)
     from sim.scenario import find
 
     return find(_plural(kind), name).read_text(encoding="utf-8")
+
+
+def document_of(kind: str, name: str) -> dict[str, Any]:
+    """The same for a program: values in base units."""
+    plural = _plural(kind)
+    if plural == "engines":
+        from sim.cli.engines import engine_document
+
+        return engine_document(name)
+    from sim.scenario import entry, load
+
+    return load(name).resolved() if plural == "scenarios" else dict(entry(plural, name))
 
 
 def _summary(kind: str, name: str, words: Callable[[Mapping[str, Any]], str]) -> str:
@@ -86,20 +104,6 @@ _SUMMARIES: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "models": _model_words,
     "workloads": _workload_words,
 }
-
-
-def _engine_text(name: str) -> str:
-    """The preset's full name, then each engine key with its default and its meaning."""
-    from sim.scenario import find_preset
-    from sim.scenario.schema import SCENARIO_KEYS
-
-    keys = [key for key in SCENARIO_KEYS if key.path.startswith("engine.")]
-    lines = [f"{key.path}  [{_default(key.default, key.otherwise)}]\n    {key.meaning}" for key in keys]
-    return "\n".join([find_preset(name), *lines])
-
-
-def _default(default: object, otherwise: str) -> str:
-    return otherwise or ("-" if default in (None, {}) else str(default))
 
 
 def _plural(kind: str) -> str:

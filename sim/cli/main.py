@@ -203,11 +203,15 @@ def list_names(kind: str, as_json: bool) -> None:
 @app.command()
 @click.argument("kind", metavar="KIND")
 @click.argument("name", metavar="NAME")
-def show(kind: str, name: str) -> None:
+@as_json
+def show(kind: str, name: str, as_json: bool) -> None:
     """Print what stands behind a name; KIND is hardware, model, workload, engine or scenario."""
-    from sim.cli.catalogue import text_of
+    from sim.cli.catalogue import document_of, text_of
 
-    say(text_of(kind, name).rstrip("\n"))
+    if as_json:
+        say_json(document_of(kind, name))
+    else:
+        say(text_of(kind, name).rstrip("\n"))
 
 
 @app.command()

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
 
+from sim.scenario.engine_rules import engine_rules
 from sim.scenario.tree import Faults, KeyPath, Tree, leaves, spell
 
 Values = Mapping[str, Any]
@@ -160,7 +161,7 @@ def scenario_rules(sections: Mapping[str, Values], report: Report) -> None:
     _all_reduce_rule(sections["engine"], sections["hardware"], report)
     _length_limit_rules(sections["engine"], sections["model"], report)
     _admission_rules(sections["engine"], sections["admission"], report)
-    _static_rules(sections["engine"], report)
+    engine_rules(sections["engine"], report)
 
 
 def _load_rules(sections: Mapping[str, Values], report: Report) -> None:
@@ -244,14 +245,3 @@ def _admission_rules(engine: Values, admission: Values, report: Report) -> None:
     if engine.get("preset") == "static" and admission.get("max_reserved_tokens") is not None:
         report("admission.max_reserved_tokens", "does not go with engine.preset static, whose groups are "
                "limited by max_num_seqs")  # fmt: skip
-
-
-def _static_rules(engine: Values, report: Report) -> None:
-    if engine.get("preset") != "static":
-        return
-    if (layout := engine.get("kv_layout")) not in (None, "contiguous"):
-        report("engine.kv_layout", f"must be contiguous with engine.preset static (got {layout})")
-    budget, sequences = engine.get("max_num_batched_tokens"), engine.get("max_num_seqs")
-    if budget and sequences and budget < sequences:
-        report("engine.max_num_batched_tokens", f"must be >= max_num_seqs {sequences} with engine.preset "
-               f"static, whose groups decode in one step (got {budget})")  # fmt: skip

@@ -40,15 +40,16 @@ SCENARIO_KEYS = (
         "may be left out.", "vllm-v1@0.32"),
     Key("engine.max_num_seqs", "count", "Most sequences in one batch.", minimum=1,
         otherwise="preset: 1024 from 70 GiB of GPU memory on (A100: 256), else 256; at most "
-        "max_num_batched_tokens; static: 8"),
+        "max_num_batched_tokens; vllm-v0: 256; static: 8"),
     Key("engine.max_num_batched_tokens", "tokens", "Token budget of one iteration, prefill chunks and "
         "decodes together.", minimum=1, otherwise="preset: 16384 from 160 GiB of GPU memory on, 8192 from 70 "
-        "GiB on (A100: 2048), else 2048; at most max_num_seqs * max_model_len"),
+        "GiB on (A100: 2048), else 2048; at most max_num_seqs * max_model_len; vllm-v0: max_model_len, at "
+        "least 2048"),
     Key("engine.gpu_memory_utilization", "share", "Share of the GPU's memory that the engine takes.", above=0,
-        maximum=1, otherwise="preset: 0.92"),
+        maximum=1, otherwise="preset: 0.92; vllm-v0: 0.90"),
     Key("engine.block_size", "tokens", "Tokens of one KV block.", minimum=1, otherwise="preset: 16"),
-    Key("engine.enable_prefix_caching", "flag", "Share KV blocks of equal prefixes; true is not in this "
-        "version.", otherwise="preset: false here (the engine's own default is true)"),
+    Key("engine.enable_prefix_caching", "flag", "Keep what was computed until its blocks are needed, and "
+        "share the blocks of equal beginnings.", otherwise="preset: true; vllm-v0, static: false"),
     Key("engine.kv_cache_dtype", "choice", "Type of the cached keys and values; auto is the model's.", "auto",
         choices=KV_DTYPES),
     Key("engine.weight_dtype", "choice", "Type of the linear layers' weights; auto is the model's.", "auto",
@@ -65,22 +66,30 @@ SCENARIO_KEYS = (
         minimum=0, otherwise="estimated by the memory ledger"),
     Key("engine.long_prefill_token_threshold", "tokens", "Longest prefill chunk of one request while others "
         "are there; 0 is no limit.", minimum=0, otherwise="preset: 0"),
+    Key("engine.long_prefill_token_threshold_adaptive", "flag", "Raise that limit to a fair share of the "
+        "token budget: max_num_batched_tokens over the requests that wait or run.",
+        otherwise="preset: false"),
+    Key("engine.max_num_queued_reqs", "count", "A request is refused (503) when so many wait or run.",
+        minimum=0, otherwise="no limit"),
+    Key("engine.max_num_queued_tokens", "tokens", "A request is refused (503) when the prompts that have no "
+        "token of an answer yet have so many tokens; each counts whole until then.", minimum=0,
+        otherwise="no limit"),
     Key("engine.scheduling_policy", "choice", "Who is admitted first and preempted last: who came first, or "
         "who has the smaller priority.", choices=("fcfs", "priority"), otherwise="preset: fcfs"),
     Key("engine.async_scheduling", "flag", "Form a step while the one before it runs: an iteration takes the "
         "longer of GPU and host, not their sum, and what ends or comes is seen one iteration later.",
-        otherwise="preset: true; static: false"),
+        otherwise="preset: true; vllm-v0, static: false"),
     Key("engine.watermark", "share", "Share of the KV blocks that a new request leaves free while others "
-        "run.", minimum=0, below=1, otherwise="preset: 0"),
+        "run.", minimum=0, below=1, otherwise="preset: 0; vllm-v0: 0.01"),
     Key("engine.scheduler_reserve_full_isl", "flag", "Admit a request only if its whole prompt fits in the "
         "free blocks.", otherwise="preset: true"),
     Key("engine.cuda_graphs", "flag", "Replay captured graphs, which pads batches to the captured sizes.",
         otherwise="preset: true"),
     Key("engine.max_cudagraph_capture_size", "tokens", "Largest captured batch.", minimum=1,
         otherwise="preset: 2 * max_num_seqs, at most 512 (1024 on data-centre Blackwell) and "
-        "max_num_batched_tokens"),
+        "max_num_batched_tokens; vllm-v0: max_num_seqs"),
     Key("engine.host_step_s", "seconds", "CPU time of the engine an iteration.", minimum=0, maximum=60,
-        otherwise="preset: 126 us"),
+        otherwise="preset: 126 us; vllm-v0: 5 ms"),
     Key("engine.host_sequence_s", "seconds", "CPU time of the engine a sequence and iteration.", minimum=0,
         maximum=60, otherwise="preset: 4.4 us"),
     Key("engine.front_end_latency_s", "seconds", "Time between client and engine a request, both ways "
@@ -90,7 +99,7 @@ SCENARIO_KEYS = (
     Key("engine.front_end_prompt_token_s", "seconds", "The same, a prompt token.", minimum=0, maximum=60,
         otherwise="preset: 1 us"),
     Key("engine.batch_wait_s", "seconds", "How long the first of a static group that is not full waits for "
-        "company.", minimum=0, otherwise="preset static: 1 s; else without effect"),
+        "company; of preset static alone.", minimum=0, otherwise="preset static: 1 s"),
     Key("engine.kv_layout", "choice", "paged: blocks are taken as tokens come. contiguous: one reservation "
         "of the longest permitted context per request.", choices=("paged", "contiguous"),
         otherwise="preset: paged; static: contiguous"),

@@ -9,6 +9,7 @@ known when that began. What has ended keeps its place one step longer (`Schedule
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 from typing import Any
 
 from sim.serving.scheduler import Scheduler
@@ -29,6 +30,10 @@ class PipelinedReplica(Replica):
         self._lobby: deque[tuple[float, Sequence]] = deque()  # come while a step runs, and when
         self._giving_up: list[Sequence] = []  # gone while a step runs
         self._began_s: float | None = None  # when the last of the iterations in progress begins, if known
+
+    def queued(self) -> Iterable[Sequence]:
+        """Who waits, and perhaps some that are done."""
+        return (*self.scheduler.waiting, *(sequence for _, sequence in self._lobby))
 
     def submit(self, sequence: Sequence) -> None:
         """*sequence* comes now; a step that runs, and the next, go on without it."""

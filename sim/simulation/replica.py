@@ -10,7 +10,7 @@ the same bytes.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from math import isnan
 from typing import Any
 
@@ -151,7 +151,8 @@ class Replica:
             self._cut()
 
     def _may_wait(self, sequence: Sequence, rules: QueueRules) -> bool:
-        if rules.refuses(sequence, self.scheduler.waiting, self.scheduler.num_waiting + self.in_lobby):
+        num_waiting = self.scheduler.num_waiting + self.in_lobby
+        if rules.refuses(sequence, self.queued(), num_waiting, self.scheduler.running):
             self._turn_away(sequence, REJECTED)
             return False
         if rules.deadline_s < INFINITY:
@@ -234,6 +235,10 @@ class Replica:
             if not leap:  # a step in which everybody lost is over at once
                 return self._schedule(now)
         return leap
+
+    def queued(self) -> Iterable[Sequence]:
+        """Who waits, and perhaps some that are done."""
+        return self.scheduler.waiting
 
     def _wait_for_company(self, now: float) -> float:
         """When a static group that is not full starts all the same; a continuous batch never waits."""

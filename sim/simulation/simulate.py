@@ -14,8 +14,10 @@ from sim.clock import HORIZON_S, on_grid
 from sim.faults import InputFault
 from sim.hardware import HardwareProfile, MemoryLedger, memory_ledger
 from sim.model import ModelSpec
-from sim.scenario import Scenario
+from sim.scenario import GROUPS, PREFILL_FIRST, Preset, Scenario, engine_preset
+from sim.serving.adaptive import AdaptiveScheduler
 from sim.serving.compile import compile_step_time
+from sim.serving.prefill_first import PrefillFirstScheduler
 from sim.serving.queue_rules import QueueRules
 from sim.serving.reservation import Reservation
 from sim.serving.scheduler import Scheduler
@@ -24,6 +26,7 @@ from sim.simulation.clients import ClosedLoop, Progress, open_loop
 from sim.simulation.clockwork import Clockwork
 from sim.simulation.front_end import FrontEnd
 from sim.simulation.pipelined import PipelinedReplica
+from sim.simulation.prefill_first import PrefillFirstReplica
 from sim.simulation.recorder import Recorder
 from sim.simulation.replica import Replica
 from sim.workload import Requests, draw_think, generate, mean_context_tokens, mean_tokens
@@ -80,7 +83,8 @@ def simulate(
         raise InputFault(f"{scenario.name}: does not fit: {ledger.reason}")
     profile = HardwareProfile.from_mapping(scenario.hardware)
     model = ModelSpec.from_mapping(scenario.model)
-    scheduler = _scheduler(scenario, ledger.num_gpu_blocks - 1)  # one is the engine's null block
+    preset = engine_preset(engine["preset"])
+    scheduler = _scheduler(scenario, preset, ledger.num_gpu_blocks - preset.null_blocks)
     if requests is None:
         requests = generate(scenario.workload, scenario.load, scenario.run)
     requests = _within(requests, engine["max_model_len"], scenario.admission.get("max_output_tokens"))
@@ -93,8 +97,10 @@ def simulate(
     env = Environment()
     recorder = Recorder(len(requests))
     engine_loop = PipelinedReplica if engine["async_scheduling"] else Replica
+    if preset.scheduler == PREFILL_FIRST:
+        engine_loop = PrefillFirstReplica
     replica = engine_loop(
-        env, scheduler, clockwork, recorder, max_leap or NO_LIMIT, _queue_rules(scenario.admission)
+        env, scheduler, clockwork, recorder, max_leap or NO_LIMIT, _queue_rules(scenario.admission, engine)
     )
     possible = _schedulable(requests, scenario, scheduler)
     if (users := scenario.load.get("concurrency")) is None:
@@ -119,7 +125,7 @@ def simulate(
     )
 
 
-def _scheduler(scenario: Scenario, num_blocks: int) -> Scheduler | StaticScheduler:
+def _scheduler(scenario: Scenario, preset: Preset, num_blocks: int) -> Scheduler | StaticScheduler:
     """The engine's scheduler over *num_blocks* usable KV blocks, as preset and admission have it."""
     engine = scenario.engine
     longest_blocks = -(-engine["max_model_len"] // engine["block_size"])
@@ -129,7 +135,7 @@ def _scheduler(scenario: Scenario, num_blocks: int) -> Scheduler | StaticSchedul
             f"takes {longest_blocks} KV blocks, {num_blocks} are usable: lower max_model_len, or make room "
             "for the KV cache"
         )
-    if engine["preset"] == "static":
+    if preset.scheduler == GROUPS:
         return StaticScheduler(
             num_blocks,
             engine["block_size"],
@@ -137,7 +143,18 @@ def _scheduler(scenario: Scenario, num_blocks: int) -> Scheduler | StaticSchedul
             longest_blocks,
             on_grid(engine["batch_wait_s"]),
         )
-    return Scheduler(
+    watermark_blocks = int(engine["watermark"] * (num_blocks + preset.null_blocks))
+    if preset.scheduler == PREFILL_FIRST:
+        return PrefillFirstScheduler(
+            num_blocks,
+            engine["block_size"],
+            engine["max_num_seqs"],
+            engine["max_num_batched_tokens"],
+            watermark_blocks,
+            _reservation(scenario, num_blocks),
+        )
+    chosen = AdaptiveScheduler if engine["long_prefill_token_threshold_adaptive"] else Scheduler
+    return chosen(
         num_blocks=num_blocks,
         block_size=engine["block_size"],
         max_num_seqs=engine["max_num_seqs"],
@@ -148,7 +165,8 @@ def _scheduler(scenario: Scenario, num_blocks: int) -> Scheduler | StaticSchedul
         by_priority=engine["scheduling_policy"] == "priority",
         prefix_caching=engine["enable_prefix_caching"] and engine["kv_layout"] == "paged",
         asynchronous=engine["async_scheduling"],
-        watermark_blocks=int(engine["watermark"] * (num_blocks + 1)),
+        watermark_blocks=watermark_blocks,
+        self_preemption_ends_step=preset.self_preemption_ends_step,
     )
 
 
@@ -182,12 +200,14 @@ def _reservation(scenario: Scenario, num_blocks: int) -> Reservation | None:
     return Reservation(output, longest, num_blocks, engine["block_size"], most)
 
 
-def _queue_rules(admission: Mapping[str, Any]) -> QueueRules | None:
+def _queue_rules(admission: Mapping[str, Any], engine: Mapping[str, Any]) -> QueueRules | None:
     rules = QueueRules(
         admission.get("max_queued_requests"),
         admission.get("max_queued_tokens"),
         on_grid(admission.get("queue_deadline_s", float("inf"))),
         admission.get("refuse_late", False),
+        engine["max_num_queued_reqs"],
+        engine["max_num_queued_tokens"],
     )
     return None if rules == QueueRules() else rules
 
@@ -224,4 +244,7 @@ def _schedulable(
         tokens = np.maximum(promised, tokens)
         if reservation.most_tokens is not None:
             possible &= tokens <= reservation.most_tokens
-    return possible & (-(-tokens // scheduler.block_size) <= scheduler.num_blocks)
+    most_blocks = scheduler.num_blocks
+    if isinstance(scheduler, PrefillFirstScheduler):  # it drops whoever leaves no watermark
+        most_blocks -= scheduler.watermark_blocks
+    return possible & (-(-tokens // scheduler.block_size) <= most_blocks)

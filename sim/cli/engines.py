@@ -1,0 +1,124 @@
+"""What `list engines` and `show engine` print: a preset in plain words, and as a document."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from textwrap import wrap
+from typing import Any
+
+from sim.scenario import Preset, engine_preset, entry, names, preset_names, presets_with
+from sim.scenario.schema import SCENARIO_KEYS, Key
+
+WIDTH = 100
+
+
+def engine_lines() -> list[str]:
+    """Each preset's name, and in a line what it is and how far it is verified."""
+    from sim.report.text import aligned
+
+    presets = [engine_preset(name) for name in preset_names()]
+    return aligned([(p.name, f"{p.title} ({p.status}): {_in_a_line(p)}") for p in presets])
+
+
+def _in_a_line(preset: Preset) -> str:
+    return f"prefill and decode {preset.facts.mixing.partition(':')[0]}"
+
+
+def engine_text(name: str) -> str:
+    """The preset *name* for a person."""
+    preset = engine_preset(name)
+    parts = [
+        preset.name,
+        f"{preset.title}: {preset.status}",
+        *_items([preset.verification]),
+        *_section("what it does", (f"{key}: {value}" for key, value in preset.facts.as_dict().items())),
+        *_section(f"differences from {preset.differs_from}", preset.differences),
+        *_section("settings that it does not have", _lacking(preset)),
+        *_section("not simulated", preset.limits),
+        *_section("defaults that follow the GPU", _by_gpu_words(preset)),
+        "",
+        "settings and their defaults:",
+        *_settings(preset),
+    ]
+    return "\n".join(parts)
+
+
+def engine_document(name: str) -> dict[str, Any]:
+    """The preset *name* for a program."""
+    preset = engine_preset(name)
+    return {
+        "name": preset.name,
+        "title": preset.title,
+        "status": preset.status,
+        "verification": preset.verification,
+        "facts": preset.facts.as_dict(),
+        "differs_from": preset.differs_from or None,
+        "differences": list(preset.differences),
+        "settings": {key.parts[1]: _default(preset, key) for key in _keys(preset)},
+        "settings_by_gpu": defaults_by_gpu(preset),
+        "settings_lacking": {
+            key: {"holds": holds, "presets_with": list(presets_with(key))}
+            for key, holds in preset.lacks.items()
+        },
+        "not_simulated": list(preset.limits),
+        "rules": {
+            chapter.title: [{"says": r.says, "why": r.why, "test": r.test} for r in chapter.rules]
+            for chapter in preset.chapters
+        },
+    }
+
+
+def defaults_by_gpu(preset: Preset) -> dict[str, dict[str, Any]]:
+    """What the defaults that follow from others come to on each GPU of the catalogue, for a long context."""
+    by_gpu = {}
+    for gpu in names("hardware"):
+        defaults = preset.defaults(entry("hardware", gpu), {"max_position_embeddings": 131_072}, {})
+        by_gpu[gpu] = {key: defaults[key] for key in preset.default_words if key in defaults}
+    return by_gpu
+
+
+def _by_gpu_words(preset: Preset) -> Iterator[str]:
+    alike: dict[str, list[str]] = {}
+    for gpu, values in defaults_by_gpu(preset).items():
+        alike.setdefault(", ".join(f"{key} {value:g}" for key, value in values.items()), []).append(gpu)
+    if len(alike) > 1:
+        yield from (f"{', '.join(gpus)}: {words}" for words, gpus in alike.items())
+
+
+def _lacking(preset: Preset) -> Iterator[str]:
+    for key, holds in preset.lacks.items():
+        instead = "" if holds is None else f" ({str(holds).lower() if isinstance(holds, bool) else holds})"
+        yield f"engine.{key}{instead}: of {', '.join(presets_with(key))}"
+
+
+def _keys(preset: Preset) -> list[Key]:
+    inside = (key for key in SCENARIO_KEYS if key.path.startswith("engine.") and key.parts[1] != "preset")
+    return [key for key in inside if key.parts[1] not in preset.lacks]
+
+
+def _settings(preset: Preset) -> Iterator[str]:
+    for key in _keys(preset):
+        default = _default(preset, key)
+        words = str(default).lower() if isinstance(default, bool) else default
+        yield f"engine.{key.parts[1]}  [{'-' if words is None else words}]"
+        yield from _items([key.meaning])
+
+
+def _default(preset: Preset, key: Key) -> Any:
+    """A constant, or the rule in words; None where nothing holds unless it is set."""
+    name = key.parts[1]
+    value = preset.defaults({}, {}, {}).get(name, key.default)
+    return preset.default_words.get(name, key.otherwise or None if value is None else value)
+
+
+def _section(title: str, items: Iterable[str]) -> list[str]:
+    lines = _items(items)
+    return ["", f"{title}:", *lines] if lines else []
+
+
+def _items(items: Iterable[str]) -> list[str]:
+    return [
+        line
+        for item in items
+        for line in wrap(item, WIDTH, initial_indent="    ", subsequent_indent="      ")
+    ]

@@ -1,0 +1,177 @@
+"""vLLM V0's scheduler without chunked prefill: whole prompts first, in steps of their own.
+
+Decoding sequences stand still while a prompt is computed, so *iteration* counts the steps of decodes alone:
+on that clock everybody decodes in every iteration, and all that `sim.serving.decoding` counts holds.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from sim.serving.reservation import Reservation
+from sim.serving.scheduler import (
+    KV_BLOCKS,
+    NOTHING,
+    PREEMPTION,
+    RESERVED_TOKENS,
+    SEQUENCE_LIMIT,
+    TOKEN_BUDGET,
+    Scheduler,
+)
+from sim.serving.sequence import DECODE, DONE, PREFILL, Sequence
+
+
+class PrefillFirstScheduler(Scheduler):
+    """First come, first served; a step is whole prompts, up to the token budget, or all decodes; recompute.
+
+    Of *num_blocks*, *watermark_blocks* stay free of every prompt that is admitted. A prompt that could
+    never be admitted is dropped when it is the head of the queue, and listed in *ignored*. *resuming* says
+    that the step in progress is the first after a step of prompts: the decodes in it have waited for that.
+    """
+
+    def __init__(
+        self,
+        num_blocks: int,
+        block_size: int,
+        max_num_seqs: int,
+        max_num_batched_tokens: int,
+        watermark_blocks: int = 0,
+        reservation: Reservation | None = None,
+    ) -> None:
+        super().__init__(
+            num_blocks,
+            block_size,
+            max_num_seqs,
+            max_num_batched_tokens,
+            reservation=reservation,
+            watermark_blocks=watermark_blocks,
+        )
+        self.ignored: list[Sequence] = []
+        self.resuming = False
+        self._stood_still = False  # decodes did, in the last step
+
+    def add(self, sequence: Sequence) -> bool:
+        """*sequence* enters the queue; returns whether it might be in the next batch."""
+        super().add(sequence)
+        return self.num_waiting == 1 and len(self.running) < self.max_num_seqs
+
+    def scheduled_tokens(self) -> dict[Sequence, int]:
+        """The step's tokens by sequence, in running order. For people and tests: O(running)."""
+        if self.chunks:
+            return {sequence: new for sequence, new, _ in self.chunks}
+        return super().scheduled_tokens() if self.decoding else {}
+
+    def schedule(self, max_leap: int = 1) -> int:
+        """Form the next batch; returns for how many iterations it repeats if nobody comes or leaves."""
+        if self.chunks:
+            self.chunks = []
+        if self.preempted:
+            self.preempted = []
+        self.held_by = NOTHING
+        if self.num_waiting:
+            self._admit(self.iteration + 1, self.max_num_batched_tokens)
+        self.resuming = False
+        if self.chunks:
+            self._stood_still = self._stood_still or self.num_decode > 0
+            self.decoding = self.context_tokens = 0
+            return 1
+        return self._decode(self.iteration + 1, max_leap) if self.running else self._rest()
+
+    def _rest(self) -> int:
+        self.decoding = self.context_tokens = 0
+        return 0
+
+    def _decode(self, iteration: int, max_leap: int) -> int:
+        """Everybody decodes in *iteration*; returns for how many."""
+        self.resuming, self._stood_still = self._stood_still, False
+        need = self.opening[iteration % self.block_size]
+        if need < self.free_blocks:
+            self.free_blocks -= need
+        else:
+            self._walk(iteration)
+        self.decoding = self.num_decode
+        self.context_tokens = self.num_decode * iteration + self.origins
+        if self.preempted:
+            self.held_by = PREEMPTION
+            return 1 if self.decoding else 0
+        if self.resuming or not self.free_blocks:
+            return 1
+        return self.repeats(iteration, self.free_blocks - 1, max_leap)  # one is free at everybody's turn
+
+    def _walk(self, iteration: int) -> None:
+        """Each in its turn must find a free block, needed or not; else the last admitted loses its own."""
+        queue = deque(self.running)
+        while queue:
+            sequence = queue.popleft()
+            while not self.free_blocks:
+                victim = queue.pop() if queue else sequence
+                self.preempt(victim, iteration)
+                if victim is sequence:
+                    break
+            else:
+                self.free_blocks -= (sequence.origin + iteration - 1) % self.block_size == 0
+
+    def _admit(self, iteration: int, budget: int) -> None:
+        """Take whole prompts from the head of the queue until something is short."""
+        while self.num_waiting:
+            sequence = self.waiting[0]
+            if sequence.state == DONE:
+                self.waiting.popleft()
+                continue
+            length = sequence.prompt_tokens + sequence.generated
+            need = -(-length // self.block_size)
+            if length > self.max_num_batched_tokens or need > self.num_blocks - self.watermark_blocks:
+                self._ignore(sequence)
+                continue
+            self.held_by = self._short_of(sequence, need, length, budget)
+            if self.held_by:
+                return
+            if self.reservation is not None:
+                self.reservation.take(sequence)
+            self.waiting.popleft()
+            self.num_waiting -= 1
+            self.free_blocks -= need
+            budget -= length
+            self.running[sequence] = None
+            sequence.state = PREFILL
+            sequence.computed = length
+            sequence.blocks = need
+            self.chunks.append((sequence, length, 0))
+
+    def _short_of(self, sequence: Sequence, need: int, length: int, budget: int) -> int:
+        """What *sequence*, which takes *need* blocks, has to wait for."""
+        if need + self.watermark_blocks > self.free_blocks:
+            return KV_BLOCKS
+        if len(self.running) >= self.max_num_seqs:
+            return SEQUENCE_LIMIT
+        if length > budget:
+            return TOKEN_BUDGET
+        if self.reservation is not None:
+            if not self.reservation.has_tokens(sequence):
+                return RESERVED_TOKENS
+            if not self.reservation.has_blocks(sequence):
+                return KV_BLOCKS
+        return NOTHING
+
+    def _ignore(self, sequence: Sequence) -> None:
+        self.waiting.popleft()
+        self.num_waiting -= 1
+        sequence.state = DONE
+        self.ignored.append(sequence)
+
+    def finish(self, iterations: int = 1) -> list[Sequence]:
+        """End *iterations* repetitions of the batch: aborts first, then outputs.
+
+        A step of prompts is no iteration of the decodes.
+        """
+        finished = super().finish(0 if self.chunks else iterations)
+        if self.resuming:
+            self.batch_changed = True  # what follows waits for no prompt
+        return finished
+
+    def _drop_aborted(self) -> None:
+        """Take aborted sequences out; a step of prompts loses no token of a decode."""
+        standing = [s for s in self._aborting if s.state == DECODE] if self.chunks else []
+        super()._drop_aborted()
+        for sequence in standing:
+            sequence.generated += 1
