@@ -20,7 +20,6 @@ from collections.abc import Iterator
 from typing import NamedTuple, Union
 
 ENDLESS = 1 << 60
-_NOBODY = -1  # the stream of what nobody will look for
 
 
 class Content:
@@ -53,6 +52,7 @@ class Content:
         return self.path[-1][0]
 
 
+_NOBODY = Content(1)  # the stream of what nobody will look for
 Stream = Union[int, Content]  # noqa: UP007  # a content that several may have, or what one sequence has
 
 
@@ -149,7 +149,8 @@ class PrefixCache:
             return
         for stream, end in content.path:
             if end > first:
-                end = min(end, full)
+                if end > full:
+                    end = full
                 self._add(content, content if stream is None else stream, first, end)
                 if end == full:
                     break
@@ -177,7 +178,7 @@ class PrefixCache:
         self.blank_blocks += blank_blocks
         self.cached_blocks += full_blocks
         newest = self._list.older
-        if newest.stream != _NOBODY or newest is self._list:
+        if newest.stream is not _NOBODY or newest is self._list:
             newest = Piece(_NOBODY, 0, 0, 0)
             _link(newest, self._list.older, self._list)
         newest.end += full_blocks
@@ -196,15 +197,17 @@ class PrefixCache:
         self.cached_blocks -= taken
         while taken:
             piece = self._list.newer
-            size = min(piece.end - piece.first, taken)
-            taken -= size
-            piece.end -= size
-            if piece.stream != _NOBODY:
-                self.evicted_blocks += size
-            if piece.end == piece.first:
+            size = piece.end - piece.first
+            if size > taken:
+                piece.end -= taken
+                size = taken
+            else:
                 self._unlink(piece)
-                if piece.stream != _NOBODY:
-                    self._forget(piece)
+                if piece.stream is not _NOBODY:
+                    self._forget(piece, piece.stream)
+            taken -= size
+            if piece.stream is not _NOBODY:
+                self.evicted_blocks += size
 
     # -- pieces ------------------------------------------------------------------------------------
 
@@ -243,11 +246,12 @@ class PrefixCache:
                 del pieces[at]
         _link(piece, self._list.older, self._list)
 
-    def _forget(self, piece: Piece) -> None:
-        pieces = self._streams[piece.stream]
-        pieces.remove(piece)
-        if not pieces:
-            del self._streams[piece.stream]
+    def _forget(self, piece: Piece, stream: Stream) -> None:
+        pieces = self._streams[stream]
+        if len(pieces) == 1:
+            del self._streams[stream]
+        else:
+            pieces.remove(piece)
 
     def _unlink(self, piece: Piece) -> None:
         piece.older.newer, piece.newer.older = piece.newer, piece.older
