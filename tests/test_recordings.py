@@ -284,7 +284,8 @@ def test_the_cases_come_from_the_seed_alone() -> None:
             recorded["config"]["enable_prefix_caching"],
             recorded["config"]["async_scheduling"],
         )
-        again = made.random_case(1, recorded["case"], group, large=False)
+        seed = 10 if group.name == "priority-prefix" else 1  # as tests/record/README.md says
+        again = made.random_case(seed, recorded["case"], group, large=False)
         given = {key: value for key, value in recorded["config"].items() if not key.startswith("engine")}
         del recorded["trace"]
         assert again == recorded | {"config": given}

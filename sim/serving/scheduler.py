@@ -177,7 +177,8 @@ class Scheduler(Decoding):
         complete have got a token and decode from now on.
         """
         if iterations > 1:  # the first iteration's blocks were taken by `schedule`
-            self._release_leaving()
+            if self.leaving:
+                self._release_leaving()
             self.free_blocks -= self.opened(self.iteration + 2, iterations - 1)
         self.iteration = iteration = self.iteration + iterations
         self.blocks_in_use = self.num_blocks - self.free_blocks

@@ -66,14 +66,18 @@ class PipelinedReplica(Replica):
 
     def _leap_until(self, at_s: float) -> float:
         """Leap no further than the iteration after the one in progress *at_s*: it does not see who comes."""
-        planned = self._leap
-        end_s = super()._leap_until(at_s)
-        self._began_s = None
-        if self._leap < planned:
-            self._leap += 1
-            self._began_s = end_s
-            end_s = self._batch.start_s + self._batch.elapsed_s(self._done + self._leap)
-        return end_s
+        batch, done, planned = self._batch, self._done, self._leap
+        self._until_s = at_s
+        count, elapsed_s = batch.reaches(at_s - batch.start_s, done + planned)
+        if count <= done:  # this very instant, at which the leap begins
+            count, elapsed_s = done + 1, batch.elapsed_s(done + 1)
+        if count < done + planned:
+            self._began_s = batch.start_s + elapsed_s
+            count, elapsed_s = count + 1, batch.elapsed_s(count + 1)
+        else:
+            self._began_s = None
+        self._leap = count - done
+        return batch.start_s + elapsed_s
 
     def _schedule(self, now: float) -> int:
         scheduler, longest = self.scheduler, self.max_leap
@@ -118,8 +122,3 @@ class PipelinedReplica(Replica):
     def _mixed_step(self, now: float) -> float:
         self._began_s = now
         return super()._mixed_step(now)
-
-    def _record(self, finished: list[Sequence], now: float) -> None:
-        """Who was given up while its last step ran gets nothing of it."""
-        status = self.recorder.status
-        super()._record([s for s in finished if status[s.index] == UNFINISHED], now)

@@ -256,6 +256,8 @@ class Replica:
         recorder = self.recorder
         for sequence in finished:
             request = sequence.index
+            if recorder.status[request]:  # given up while its last step ran
+                continue
             recorder.status[request] = COMPLETED
             recorder.finish_s[request] = now
             if sequence.first_row < recorder.num_rows:
