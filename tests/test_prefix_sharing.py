@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from support import NO_FRONT_END, EvenSteps, base
 
 import sim
+from sim.report.text import run_text
 from sim.results import Result
 from sim.simulation import simulate
 from sim.workload import Requests
@@ -86,6 +88,29 @@ def test_the_urgent_pass_those_who_wait() -> None:
     sent = Requests(arrival_s, five, five, priorities=np.array([1, 1, 0]))
     run = simulate(scenario, requests=sent, step_time=EvenSteps(1.0))
     assert run.recorder.column("finish_s").tolist() == [5.0, 15.0, 10.0]
+
+
+def test_a_run_tells_of_each_priority() -> None:
+    """Counts and latencies by class add up to everybody's; the urgent wait less; the table names them."""
+    lengths = {"lengths": {"kind": "lognormal", "prompt_mean": 4000, "output_mean": 200, "cv": 1.0}}
+    run = result(
+        {**lengths, "priorities": {"weights": [0.25, 0.75]}},
+        **{"engine.scheduling_policy": "priority", "load.rate_per_s": 12.0, "run.requests": 600},
+    )
+    summary = run.summary()
+    urgent, others = summary["by_class"]["priority 0"], summary["by_class"]["priority 1"]
+    assert urgent["requests"]["offered"] + others["requests"]["offered"] == 600
+    assert urgent["requests"]["offered"] == pytest.approx(150, abs=45)
+    assert urgent["ttft_s"]["mean"] < others["ttft_s"]["mean"] / 3
+    assert urgent["ttft_s"]["n"] + others["ttft_s"]["n"] == summary["ttft_s"]["n"]
+    assert set(run.requests.traffic_class) == {"priority 0", "priority 1"}
+    assert "TTFT p99, priority 0" in run_text(summary)
+
+
+def test_the_text_says_what_was_found() -> None:
+    """Three answers of four find their prompt: 74.4 % of all prompt tokens."""
+    run = result({"answers": 4}, **{"load.rate_per_s": 1.0, "run.requests": 40})
+    assert re.search(r"found in prefix cache +74(\.4)? ?%", run_text(run.summary()))
 
 
 @pytest.mark.parametrize(("asynchronous", "first_s"), [(False, (1.0, 3.0)), (True, (1.0, 4.0))])

@@ -140,6 +140,7 @@ def run_text(summary: Mapping[str, Any]) -> str:
         ("throughput", f"{_per_s(output_rate(summary, 'request_throughput'), 'requests')}, {tokens}"),
         ("goodput", _goodput(summary)),
         ("KV cache in use", usage),
+        *_sharing_facts(summary),
         ("batch size, mean", number(summary.get("batch_size_mean"))),
         ("in the system, mean", number(summary.get("concurrency_mean"))),
         ("preemptions", number(summary.get("preemptions"))),
@@ -152,6 +153,19 @@ def run_text(summary: Mapping[str, Any]) -> str:
         aligned(facts),
         [f"note: {text}" for text in summary.get("warnings", ()) if not text.startswith("unstable")],
     )
+
+
+def _sharing_facts(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """What the prefix cache found, and TTFT by traffic class: of runs that have something to tell."""
+    facts = []
+    if summary.get("prefix_cache_hit_tokens"):
+        facts.append(
+            ("found in prefix cache", f"{_percent(summary['prefix_cache_hit_rate'])} of the prompt tokens")
+        )
+    classes = summary.get("by_class", {})
+    if len(classes) > 1:
+        facts += [(f"TTFT p99, {name}", duration(row["ttft_s"]["p99"])) for name, row in classes.items()]
+    return facts
 
 
 def memory_text(ledger: Mapping[str, Any]) -> str:

@@ -69,6 +69,14 @@ class RequestTable:
             start_s = float(arrival_s[min(int(warmup * len(arrival_s)), len(arrival_s) - 1)])
         return min(start_s, float(arrival_s[-1])), float(arrival_s[-1])
 
+    @property
+    def traffic_class(self) -> np.ndarray:
+        """Of each request: `default`, or `priority 0` and so on where they differ in priority."""
+        priorities = self.run.requests.priorities
+        if priorities is None:
+            return np.full(len(self), "default")
+        return np.char.add("priority ", priorities.astype(str))
+
     @cached_property
     def in_window(self) -> np.ndarray:
         return self.run.requests.arrival_s >= self.window[0]
@@ -128,7 +136,7 @@ class RequestTable:
         count = len(self)
         own = {
             "request_id": np.arange(count),
-            "traffic_class": np.full(count, "default"),
+            "traffic_class": self.traffic_class,
             "replica": np.zeros(count, dtype=np.int64),
             "status": np.array(STATUS)[self.status],
             "arrival_s": run.requests.arrival_s,

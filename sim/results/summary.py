@@ -39,10 +39,11 @@ _LATENCIES = ("ttft", "server_ttft", "queue", "tpot", "stall", "e2e")
 
 def summarise(run: Run, table: RequestTable, log: StepLog) -> dict[str, Any]:
     """Everything that a run answers, as one document without NaN (see contract: run --json)."""
-    latencies = _latencies(table, log)
+    everybody = np.ones(len(table), dtype=bool)
+    latencies = _latencies(table, log, everybody)
     start_s, end_s = table.window
     stable, slope = _stability(table)
-    counts = _counts(table)
+    counts = _counts(table, everybody)
     rates, makespan = _rates(run, table), _makespan(run, table)
     return {
         "kneesim": {
@@ -72,7 +73,7 @@ def summarise(run: Run, table: RequestTable, log: StepLog) -> dict[str, Any]:
         **prefix_cache(run, table),
         "binding": _binding(log),
         "cost": _cost(run, rates, makespan, stable),
-        "by_class": {"default": {"requests": counts, **latencies}},
+        "by_class": _by_class(table, log, {"requests": counts, **latencies}),
         "checks": _checks(run, table, log, latencies["itl_s"]["n"], stable),
         "warnings": _warnings(run, stable),
         "simulator": {
@@ -88,8 +89,20 @@ def _sha256(document: Any) -> str:
     return hashlib.sha256(json.dumps(document, sort_keys=True, default=str).encode()).hexdigest()
 
 
-def _latencies(table: RequestTable, log: StepLog) -> dict[str, Any]:
-    measured = table.measured
+def _by_class(table: RequestTable, log: StepLog, everybody: dict[str, Any]) -> dict[str, Any]:
+    """Counts and latencies of each traffic class; *everybody* is what they are of all requests."""
+    if table.run.requests.priorities is None:
+        return {"default": everybody}
+    classes = table.traffic_class
+    masks = {name: classes == name for name in np.unique(classes).tolist()}
+    return {
+        name: {"requests": _counts(table, mask), **_latencies(table, log, mask)}
+        for name, mask in masks.items()
+    }
+
+
+def _latencies(table: RequestTable, log: StepLog, which: np.ndarray) -> dict[str, Any]:
+    measured = table.measured & which
     nobody = not measured.any()
     limits = [key.rsplit("_", 2)[:2] for key in table.run.scenario.slo]
     result = {}
@@ -107,10 +120,14 @@ def _latencies(table: RequestTable, log: StepLog) -> dict[str, Any]:
     return result
 
 
-def _counts(table: RequestTable) -> dict[str, int]:
-    by_status = np.bincount(table.status, minlength=len(STATUS)).tolist()
+def _counts(table: RequestTable, which: np.ndarray) -> dict[str, int]:
+    by_status = np.bincount(table.status[which], minlength=len(STATUS)).tolist()
     names = ("completed", "rejected", "timed_out", "cancelled", "never_schedulable", "unfinished")
-    return {"offered": len(table), **{name: by_status[STATUS.index(name)] for name in names}, "retries": 0}
+    return {
+        "offered": int(which.sum()),
+        **{name: by_status[STATUS.index(name)] for name in names},
+        "retries": 0,
+    }
 
 
 def _rates(run: Run, table: RequestTable) -> dict[str, Any]:
