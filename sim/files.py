@@ -15,14 +15,24 @@ def make_folder(directory: Path) -> None:
 
     Raises `InputFault` where it cannot.
     """
-    write_whole(directory / ".writable", "").unlink()
+    _probe(directory, directory / "any")
 
 
 def may_write(path: Path) -> None:
     """See that a file *path* can be written, before work is done for it; raises `InputFault` where not."""
-    if path.is_dir():
+    if os.path.isdir(path):
         raise InputFault(f"{path} cannot be written: it is a folder")
-    make_folder(path.parent)
+    _probe(path, path)
+
+
+def _probe(named: Path, path: Path) -> None:
+    """Write what `write_whole` would write beside *path*, and take it away; a fault is one of *named*."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _beside(path).write_bytes(b"")
+        _beside(path).unlink()
+    except OSError as error:
+        raise _fault(named, error) from error
 
 
 def write_whole(path: Path, content: str | bytes | Iterable[bytes]) -> Path:
@@ -32,7 +42,7 @@ def write_whole(path: Path, content: str | bytes | Iterable[bytes]) -> Path:
     The folder is made if it is missing. Raises `InputFault` where the place cannot be written.
     """
     content = content.encode("utf-8") if isinstance(content, str) else content
-    beside = path.with_name(f".{path.name}.{os.getpid()}.part")
+    beside = _beside(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         if isinstance(content, bytes):
@@ -44,5 +54,13 @@ def write_whole(path: Path, content: str | bytes | Iterable[bytes]) -> Path:
     except OSError as error:
         with suppress(OSError):
             beside.unlink()
-        raise InputFault(f"{path} cannot be written: {error.strerror or error}") from error
+        raise _fault(path, error) from error
     return path
+
+
+def _beside(path: Path) -> Path:
+    return path.with_name(f".{path.name}.{os.getpid()}.part")
+
+
+def _fault(path: Path, error: OSError) -> InputFault:
+    return InputFault(f"{path} cannot be written: {error.strerror or error}")

@@ -10,7 +10,7 @@ import click
 
 from sim.cli.output import note, note_written, progress_bar, say, say_json
 from sim.faults import InputFault
-from sim.files import make_folder, may_write
+from sim.files import make_folder
 from sim.version import __version__
 
 if TYPE_CHECKING:
@@ -62,9 +62,8 @@ def app() -> None:
 @click.option(
     "--scrape-interval",
     metavar="SECONDS",
-    type=click.FloatRange(min=0, min_open=True),
-    default=1.0,
-    show_default=True,
+    type=float,
+    show_default="1.0",
     help="Time between the rows of metrics.csv, with --out.",
 )
 def run(
@@ -75,17 +74,15 @@ def run(
     as_json: bool,
     max_leap: int | None,
     trace: Path | None,
-    scrape_interval: float,
+    scrape_interval: float | None,
 ) -> None:
     """Simulate one scenario at its own load."""
     chosen = _load(scenario, (*changes, *(() if seed is None else (f"run.seed={seed}",))))
+    from sim.cli.places import see_to_places
     from sim.results import Result
     from sim.simulation import simulate
 
-    if out is not None:
-        make_folder(out)
-    if trace is not None:
-        may_write(trace)
+    see_to_places(out, trace, scrape_interval)
     with progress_bar("requests") as progress:
         result = Result(simulate(chosen, max_leap, progress=progress))
     summary = result.summary()
@@ -96,9 +93,10 @@ def run(
 
         say(run_text(summary))
     if out is not None:
-        from sim.report.metrics import write_metrics
+        from sim.report.metrics import SCRAPE_INTERVAL_S, write_metrics
 
-        note_written([*result.write(out), write_metrics(result, out, scrape_interval)])
+        interval_s = scrape_interval or SCRAPE_INTERVAL_S
+        note_written([*result.write(out), write_metrics(result, out, interval_s)])
     if trace is not None:
         from sim.report.timeline import write_timeline
 

@@ -39,8 +39,15 @@ def write_metrics(result: Result, directory: Path, interval_s: float = SCRAPE_IN
     return write_whole(directory / "metrics.csv", _csv({"time_s": at_s, **metrics_at(result.run, at_s)}))
 
 
+def check_interval(interval_s: float) -> None:
+    """Raises `InputFault` where *interval_s* is no time between two scrapes."""
+    if not 0 < interval_s < math.inf:
+        raise InputFault(f"--scrape-interval must be a finite number of seconds > 0 (got {interval_s:g})")
+
+
 def scrapes_s(run: Run, interval_s: float = SCRAPE_INTERVAL_S) -> np.ndarray:
     """Instants from 0 in steps of *interval_s* (s), until everything has ended."""
+    check_interval(interval_s)
     ends_s = (run.recorder.column("finish_s"), run.recorder.column("end_s"))
     rows = math.ceil(max(float(np.nanmax(s, initial=0.0)) for s in ends_s) / interval_s) + 1
     if rows > MOST_ROWS:
