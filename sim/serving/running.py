@@ -126,6 +126,7 @@ class Running(Decoding):
         return 0 if alone else self.long_prefill_token_threshold
 
     def chunk(self, sequence: Sequence, budget: int, threshold: int) -> int:
+        """Tokens of its prompt that *sequence* computes in a step, with so much *budget* left."""
         new = sequence.prompt_tokens + sequence.generated - sequence.computed
         if 0 < threshold < new:
             new = threshold

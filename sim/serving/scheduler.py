@@ -30,7 +30,8 @@ class Scheduler(Running):
     nothing for answers; with a *reservation* admission does. *prefix_caching* keeps the content of blocks
     that were given back. *watermark_blocks* stay free of new sequences while others run. The order of
     calls is the engine's: `add` and `abort` at any time, then `schedule`, then `finish`, which applies
-    aborts before outputs. An *asynchronous* engine forms a step before it has the outputs of the one
+    aborts before outputs. Whoever preempts itself ends the step for those behind it where
+    *self_preemption_ends_step* (vLLM 0.32), which only priorities show. An *asynchronous* engine forms a step before it has the outputs of the one
     before: whoever ended in that keeps slot and blocks until the next `finish`.
 
     After `schedule`: *chunks* holds (sequence, new tokens, tokens cached before) of each prefill in

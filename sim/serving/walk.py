@@ -45,7 +45,7 @@ def walk(scheduler: Scheduler, iteration: int) -> int:
             if victim is sequence:
                 break
         else:
-            scheduler.take(sequence, need, has + new)
+            scheduler.take(sequence, need, has + new)  # here already, since whoever comes next may find it
             given[sequence] = new, need
             budget -= new
             at += 1
