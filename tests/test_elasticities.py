@@ -112,10 +112,37 @@ def test_an_absent_knee_of_the_hardware_has_a_reason() -> None:
     assert "at most 64 tokens" in found["linear_batch_reason"]
 
 
-def test_a_bounded_queue_is_not_saturated_at_once() -> None:
+@pytest.mark.parametrize(
+    "limit",
+    [
+        "admission.max_queued_requests",
+        "admission.max_queued_tokens",
+        "admission.queue_deadline_s",
+        "engine.max_num_queued_reqs",
+        "engine.max_num_queued_tokens",
+    ],
+)
+def test_a_bounded_queue_is_not_saturated_at_once(limit: str) -> None:
     """A queue with a limit would refuse a burst: its capacity is bracketed instead."""
     assert can_saturate(chat())
-    assert not can_saturate(chat(**{"admission.max_queued_requests": 5}))
+    assert not can_saturate(chat(**{limit: 5}))
+
+
+def test_caching_raises_the_knee_of_sessions() -> None:
+    """Turns cannot all be sent at once: the capacity is bracketed, and higher where turns find the last."""
+    workload = {
+        "lengths": {"kind": "fixed", "prompt_tokens": 900, "output_tokens": 20},
+        "sessions": {"turns": {"kind": "fixed", "mean": 3}, "gap": {"kind": "fixed", "mean_s": 1}},
+    }
+    few = {"run.requests": 300, "run.most_replications": 2, "run.precision": 0.3}
+    on, off = (
+        find_knee(chat(workload=workload, **few, **{"engine.enable_prefix_caching": caching}))
+        for caching in (True, False)
+    )
+    assert on.rate_per_s is not None
+    assert off.rate_per_s is not None
+    assert on.rate_per_s > 1.2 * off.rate_per_s
+    assert on.capacity_rate_per_s is not None
 
 
 def test_a_filling_batch_is_no_growing_queue() -> None:
@@ -126,10 +153,11 @@ def test_a_filling_batch_is_no_growing_queue() -> None:
     assert not result(asked.replace({"load.rate_per_s": 40, "run.requests": 600})).summary()["stable"]
 
 
-def test_a_bounded_queue_is_stable_at_any_load() -> None:
-    """Whoever finds the queue full is refused: nothing grows."""
-    asked = chat(**{"load.rate_per_s": 200, "admission.max_queued_requests": 5})
-    assert result(asked).summary()["stable"]
+@pytest.mark.parametrize("limit", ["admission.max_queued_requests", "engine.max_num_queued_reqs"])
+def test_a_bounded_queue_is_stable_at_any_load(limit: str) -> None:
+    """Whoever finds the queue full is refused: nothing grows; as long as nobody has, it may well."""
+    for most, stable in ((150, True), (100_000, False)):
+        assert result(chat(**{"load.rate_per_s": 200, limit: most})).summary()["stable"] is stable
 
 
 def test_growth_is_no_burst() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from runs import STORIES, every_story, requests, result, story
+from runs import FIXED, STORIES, every_story, requests, result, story
 
 from sim.results import Result
 from sim.results.steps import SPREAD
@@ -220,3 +220,13 @@ def test_all_gpus_of_a_replica_are_paid_for() -> None:
     """Two GPUs cost twice as much an hour."""
     found = result(engine={"tensor_parallel_size": 2}, cost={"gpu_hour_usd": 3.6}).summary()
     assert found["cost"]["usd_per_1m_output_tokens"] * found["output_throughput"] == pytest.approx(2000)
+
+
+@pytest.mark.parametrize("policy", ["fcfs", "priority"])
+@pytest.mark.parametrize("mixed", [False, True])
+def test_priorities_and_their_policy_need_each_other(policy: str, mixed: bool) -> None:
+    """One without the other has no effect, and the run says so."""
+    priorities = {"priorities": {"weights": [0.5, 0.5]}} if mixed else {}
+    found = result(engine={"scheduling_policy": policy}, workload={**FIXED, **priorities})
+    warned = [warning for warning in found.summary()["warnings"] if "has no effect" in warning]
+    assert len(warned) == (mixed != (policy == "priority"))

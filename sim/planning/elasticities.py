@@ -48,13 +48,12 @@ class Elasticities:
 
 
 def can_saturate(scenario: Scenario) -> bool:
-    """Whether everything may be sent at once without being turned away or given up."""
-    patient = "patience" not in scenario.workload
-    return patient and not scenario.admission.keys() & {
-        "max_queued_requests",
-        "max_queued_tokens",
-        "queue_deadline_s",
-    }
+    """Whether everything may be sent at once without being turned away or given up.
+
+    The turns of sessions never are: each comes its time after the one before.
+    """
+    timed = {"patience", "sessions"} & scenario.workload.keys()
+    return not timed and not scenario.has_queue_limit
 
 
 def saturated(scenario: Scenario, simulate: Simulate, requests: int) -> Saturated | None:

@@ -15,7 +15,7 @@ from sim.results.steps import StepLog
 from sim.serving.scheduler import HELD_BY
 from sim.serving.static import StaticScheduler
 from sim.simulation import Run
-from sim.simulation.recorder import NEVER_SCHEDULABLE, REJECTED, STATUS
+from sim.simulation.recorder import NEVER_SCHEDULABLE, REJECTED, STATUS, TIMED_OUT
 from sim.version import __version__
 
 _NOBODY = "no request that arrived in the window completed"
@@ -182,13 +182,14 @@ def _stability(table: RequestTable) -> tuple[bool, float]:
 
     Unstable is a queue that grows over the window, or a system that does so once it has had time to fill:
     from three median stays on, if a third of the window is left. So a batch that still fills up is no
-    growth. Users who wait for their answers, and queues with a limit, cannot grow without end.
+    growth. Users who wait for their answers cannot grow in number without end, nor can a queue whose limit
+    somebody has met.
     """
     (start_s, end_s), run = table.window, table.run
     begin_s, leave_s = _inside(table)
     slope, _ = growth(begin_s, leave_s, (start_s, end_s))
-    bounded = {"max_queued_requests", "max_queued_tokens", "queue_deadline_s"} & set(run.scenario.admission)
-    if bounded or "concurrency" in run.scenario.load:
+    met = run.scenario.has_queue_limit and np.isin(table.status, (REJECTED, TIMED_OUT)).any()
+    if met or "concurrency" in run.scenario.load:
         return True, slope
     scheduled_s = run.recorder.column("first_scheduled_s")
     left_s = np.where(np.isnan(scheduled_s), table.finish_s, scheduled_s)
@@ -334,6 +335,11 @@ def _warnings(run: Run, stable: bool) -> list[str]:
     warnings = []
     if run.scheduler.caching is None and run.requests.contents is not None:
         warnings.append("prefix caching is off: prompts that share their beginnings compute it each")
+    by_priority = run.scenario.engine["scheduling_policy"] == "priority"
+    if by_priority and run.requests.priorities is None:
+        warnings.append("engine.scheduling_policy priority has no effect: the workload has no priorities")
+    if not by_priority and run.requests.priorities is not None:
+        warnings.append("workload.priorities has no effect: engine.scheduling_policy is fcfs")
     if not stable:
         warnings.append(
             "unstable: the queue grows for as long as the load lasts; percentiles depend on the run's length"

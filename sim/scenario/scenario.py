@@ -84,6 +84,15 @@ class Scenario:
         parts = {section: part for section, part in self.draft.parts.items() if section not in changed}
         return resolve(Draft(self.draft.name, tree, self.draft.folders, parts), Faults())
 
+    @property
+    def has_queue_limit(self) -> bool:
+        """Whether somebody may be refused, or leave the queue unserved, because too many are there."""
+        limits = (
+            *map(self.admission.get, ("max_queued_requests", "max_queued_tokens", "queue_deadline_s")),
+            *map(self.engine.get, ("max_num_queued_reqs", "max_num_queued_tokens")),
+        )
+        return any(limit is not None for limit in limits)
+
     def resolved(self) -> dict[str, Any]:
         """The name, the sections and the sources: JSON-able, and a source that `load` takes.
 
