@@ -13,6 +13,7 @@ import pytest
 from cases import in_seconds
 from support import NO_FRONT_END, base
 
+import sim
 from sim.cli.engines import defaults_by_gpu, engine_document, engine_text
 from sim.faults import InputFault
 from sim.results import Result
@@ -234,3 +235,12 @@ def test_a_backlog_of_prompts_is_refused_and_answers_are_none(run: Callable[...,
     scenario = limited(False, max_num_queued_tokens=20)
     done = run(scenario, (0.0, 30, 5), (0.5, 8, 1), (1.5, 25, 1), (2.5, 8, 1))
     assert Result(done).requests["status"].tolist() == ["completed", "rejected", "completed", "rejected"]
+
+
+def test_contiguous_reservations_share_nothing() -> None:
+    """Without blocks there is no prefix caching: the default says so, and asking for it is a fault."""
+    contiguous = "engine.kv_layout=contiguous"
+    assert sim.load("chat-8b-a100").engine["enable_prefix_caching"] is True
+    assert sim.load("chat-8b-a100", [contiguous]).engine["enable_prefix_caching"] is False
+    with pytest.raises(InputFault, match=r"does not go with engine\.kv_layout contiguous"):
+        sim.load("chat-8b-a100", [contiguous, "engine.enable_prefix_caching=true"])

@@ -20,6 +20,7 @@ def engine_rules(engine: Values, report: Report) -> None:
     preset = engine_preset(engine["preset"])
     _setting_rules(engine, preset, report)
     _threshold_rules(engine, report)
+    _layout_rule(engine, report)
     if preset.scheduler == PREFILL_FIRST:
         _whole_prompt_rules(engine, report)
     _static_rules(engine, report)
@@ -42,6 +43,13 @@ def _threshold_rules(engine: Values, report: Report) -> None:
     if engine.get("long_prefill_token_threshold_adaptive") and not threshold:
         report("engine.long_prefill_token_threshold_adaptive", "needs long_prefill_token_threshold, which it "
                "raises")  # fmt: skip
+
+
+def _layout_rule(engine: Values, report: Report) -> None:
+    lacks = "enable_prefix_caching" in engine_preset(engine["preset"]).lacks  # told already
+    if engine.get("kv_layout") == "contiguous" and engine.get("enable_prefix_caching") and not lacks:
+        report("engine.enable_prefix_caching", "does not go with engine.kv_layout contiguous, which has no "
+               "blocks to share")  # fmt: skip
 
 
 def _whole_prompt_rules(engine: Values, report: Report) -> None:

@@ -49,7 +49,8 @@ SCENARIO_KEYS = (
         maximum=1, otherwise="preset: 0.92; vllm-v0: 0.90"),
     Key("engine.block_size", "tokens", "Tokens of one KV block.", minimum=1, otherwise="preset: 16"),
     Key("engine.enable_prefix_caching", "flag", "Keep what was computed until its blocks are needed, and "
-        "share the blocks of equal beginnings.", otherwise="preset: true; vllm-v0, static: false"),
+        "share the blocks of equal beginnings.", otherwise="preset: true, with kv_layout contiguous false; "
+        "vllm-v0, static: false"),
     Key("engine.kv_cache_dtype", "choice", "Type of the cached keys and values; auto is the model's.", "auto",
         choices=KV_DTYPES),
     Key("engine.weight_dtype", "choice", "Type of the linear layers' weights; auto is the model's.", "auto",

@@ -19,8 +19,9 @@ def _pause_keys(name: str, meaning: str) -> tuple[Key, ...]:
 
 
 SHARING_KEYS = (
-    Key("prefixes", "mapping", "Which prompts begin alike, for prefix caching to find; none do if absent. A "
-        "path to a .jsonl trace alone is short for `{kind: trace}`."),
+    Key("prefixes", "mapping", "Which prompts begin alike, for prefix caching to find; none do if absent. "
+        "Where the workload is nothing but the path of a .jsonl trace (`workload: trace.jsonl`), they are "
+        "`{kind: trace}`."),
     Key("prefixes.kind", "choice", "groups: heads drawn by popularity, in place of a prompt's first tokens. "
         "trace: by the ids of the trace's lengths. none: none do.", required=True,
         choices=("groups", "trace", "none")),

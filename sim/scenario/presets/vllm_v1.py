@@ -35,7 +35,7 @@ def vllm_v1_defaults(hardware: Values, model: Values, engine: Values) -> dict[st
         "max_num_batched_tokens": budget,
         "gpu_memory_utilization": 0.92,
         "block_size": 16,
-        "enable_prefix_caching": True,
+        "enable_prefix_caching": engine.get("kv_layout") != "contiguous",
         "scheduling_policy": "fcfs",
         "async_scheduling": True,
         "watermark": 0.0,
