@@ -94,6 +94,23 @@ def test_a_static_group_s_prompts_are_not_in_the_ledger() -> None:
         assert ("set engine.activation_bytes" in words) is expected
 
 
+def test_what_requests_share_and_how_they_are_scheduled_is_said() -> None:
+    """Sessions, heads, answers and priorities, and the engine's ways; nothing of what is not in use."""
+    plain = sim.load("chat-8b-a100", ["engine.async_scheduling=false"])
+    sessions = {"turns": {"kind": "fixed", "mean": 3}, "gap": {"kind": "fixed", "mean_s": 5}}
+    heads = {"kind": "groups", "groups": 20, "tokens": 100}
+    for changes, where, said in (
+        ({"workload.sessions": sessions}, "workload", "sessions of 3 turns"),
+        ({"workload.prefixes": heads}, "workload", "20 shared heads"),
+        ({"workload.answers": 4}, "workload", "4 answers to a prompt"),
+        ({"workload.priorities": {"weights": [0.5, 0.5]}}, "workload", "2 priorities"),
+        ({"engine.scheduling_policy": "priority"}, "engine", "scheduling by priority"),
+        ({"engine.async_scheduling": True}, "engine", "asynchronous scheduling"),
+    ):
+        assert assumptions(plain.replace(changes), 9)[where].endswith(f", {said}")
+        assert said not in assumptions(plain, 9)[where]
+
+
 def test_the_knee_judges_the_run_beyond_its_capacity() -> None:
     """A single run far above the capacity is not called steady because it is too short to show growth."""
     chat = sim.load("chat-8b-a100", ["run.requests=300", "run.most_replications=2", "run.precision=0.2"])

@@ -85,8 +85,14 @@ def _engine(engine: Mapping[str, Any]) -> str:
     keys = ("max_num_seqs", "max_num_batched_tokens", "gpu_memory_utilization", "tensor_parallel_size")
     settings = [f"{key}={engine[key]}" for key in keys if engine.get(key) is not None]
     caching = "on" if engine.get("enable_prefix_caching") else "off"
-    notes = [f"prefix caching {caching}", *_left_out(engine)]
+    notes = [f"prefix caching {caching}", *_ways(engine), *_left_out(engine)]
     return ", ".join([str(engine.get("preset", "no preset")), *settings, *notes])
+
+
+def _ways(engine: Mapping[str, Any]) -> list[str]:
+    """How steps and queue are run where it is not one step after the other, first come first served."""
+    ways = ["scheduling by priority"] if engine.get("scheduling_policy") == "priority" else []
+    return [*ways, *(["asynchronous scheduling"] if engine.get("async_scheduling") else [])]
 
 
 def _left_out(engine: Mapping[str, Any]) -> list[str]:
@@ -108,7 +114,20 @@ def _workload(workload: Mapping[str, Any], load: Mapping[str, Any]) -> str:
     if shape == "fixed":
         shape = f"{lengths['prompt_tokens']} prompt and {lengths['output_tokens']} output tokens"
     name = workload.get("name")
-    return f"{f'{name}, ' if name else ''}arrivals {arrivals}, lengths {shape}"
+    return f"{f'{name}, ' if name else ''}arrivals {arrivals}, lengths {shape}{_shared(workload)}"
+
+
+def _shared(workload: Mapping[str, Any]) -> str:
+    """What requests have to do with each other: sessions, beginnings, answers, priorities."""
+    sessions, prefixes = workload.get("sessions"), workload.get("prefixes") or {}
+    heads = {"groups": f"{prefixes.get('groups', 0):,} shared heads", "trace": "beginnings as in the trace"}
+    parts = [
+        f"sessions of {number(sessions['turns']['mean'])} turns" if sessions else "",
+        heads.get(prefixes.get("kind", "none"), ""),
+        f"{workload['answers']} answers to a prompt" if (workload.get("answers") or 1) > 1 else "",
+        f"{len(workload['priorities']['weights'])} priorities" if workload.get("priorities") else "",
+    ]
+    return "".join(f", {part}" for part in parts if part)
 
 
 def _run(run: Mapping[str, Any], requests: int) -> str:
