@@ -1,16 +1,11 @@
 """Our scheduler against schedules recorded from a real engine, step by step.
 
 The same `Scheduler` that simulates is driven on a step clock: requests join before a step's
-schedule, aborts come after it and before its outputs. The format of a recording is one JSON object
-a line: config, requests, aborts by step, and a trace with one row a step: step number, tokens by
-request, preempted, finished or aborted, free blocks, cached tokens of first-time requests.
+schedule, aborts come after it and before its outputs. `sim.validation.recording` reads recordings.
 """
 
 from __future__ import annotations
 
-import gzip
-import json
-import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,20 +15,7 @@ from sim.faults import InputFault
 from sim.serving.prefix_cache import Content
 from sim.serving.scheduler import Scheduler
 from sim.serving.sequence import Sequence
-
-_CONFIG = {
-    "usable_blocks",
-    "block_size",
-    "max_num_batched_tokens",
-    "max_num_seqs",
-    "scheduler_reserve_full_isl",
-    "enable_prefix_caching",
-    "long_prefill_token_threshold",
-    "policy",
-}
-# Recorded since asynchronous scheduling is; without them it is off, as is the watermark.
-_OPTIONAL = {"async_scheduling", "watermark", "engine", "engine_version"}
-_ROW_FIELDS = ("step", "tokens", "preempted", "finished", "free_blocks", "cached_tokens")
+from sim.validation.recording import ROW_FIELDS, read_cases, version_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,15 +75,12 @@ def check(path: str | Path) -> Conformance:
     Raises InputFault with file and line where the recording cannot be read.
     """
     report = Conformance()
-    for place, case in _cases(Path(path)):
+    for case in read_cases(Path(path)):
         report.cases += 1
         if why := _unsupported(case["config"]):
             report.unsupported[why] = report.unsupported.get(why, 0) + 1
             continue
-        try:
-            steps, mismatch = compare(case)
-        except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-            raise InputFault(f"{place}: not a recorded case ({type(error).__name__}: {error})") from None
+        steps, mismatch = compare(case)
         report.steps += steps
         if mismatch is None:
             report.matched += 1
@@ -127,28 +106,8 @@ def compare(case: dict[str, Any]) -> tuple[int, Mismatch | None]:
 
 def drive(case: dict[str, Any], steps: int) -> Iterator[dict[str, Any]]:
     """What our scheduler does in the first *steps* steps of *case*, one row a step."""
-    config = case["config"]
-    scheduler = Scheduler(
-        num_blocks=config["usable_blocks"],
-        block_size=config["block_size"],
-        max_num_seqs=config["max_num_seqs"],
-        max_num_batched_tokens=config["max_num_batched_tokens"],
-        long_prefill_token_threshold=config["long_prefill_token_threshold"],
-        reserve_full_isl=config["scheduler_reserve_full_isl"],
-        by_priority=config["policy"] == "priority",
-        prefix_caching=config["enable_prefix_caching"],
-        asynchronous=config.get("async_scheduling", False),
-        watermark_blocks=int(config.get("watermark", 0.0) * (config["usable_blocks"] + 1)),
-        self_preemption_ends_step=_minor_version(config) < 33,
-    )
     requests = sorted(case["requests"], key=lambda r: (r["arrival_step"], r["order"]))
-    sequences = {
-        r["id"]: Sequence(index, r["prompt_tokens"], r["max_tokens"]) for index, r in enumerate(requests)
-    }
-    for r in requests:
-        sequences[r["id"]].priority = r.get("priority", 0)
-        if config["enable_prefix_caching"] and r.get("prefix_tokens"):
-            sequences[r["id"]].content = _content(r, config["block_size"])
+    scheduler, sequences = _scheduler(case["config"]), _sequences(requests, case["config"])
     names = {sequence.index: name for name, sequence in sequences.items()}
     ended_before: list[str] = []
     joined: set[str] = set()
@@ -180,9 +139,31 @@ def drive(case: dict[str, Any], steps: int) -> Iterator[dict[str, Any]]:
         }
 
 
-def _minor_version(config: dict[str, Any]) -> int:
-    """32 of vLLM 0.32.0, which is what recordings without a version are of."""
-    return int(config.get("engine_version", "0.32.0").split(".")[1])
+def _scheduler(config: dict[str, Any]) -> Scheduler:
+    return Scheduler(
+        num_blocks=config["usable_blocks"],
+        block_size=config["block_size"],
+        max_num_seqs=config["max_num_seqs"],
+        max_num_batched_tokens=config["max_num_batched_tokens"],
+        long_prefill_token_threshold=config["long_prefill_token_threshold"],
+        reserve_full_isl=config["scheduler_reserve_full_isl"],
+        by_priority=config["policy"] == "priority",
+        prefix_caching=config["enable_prefix_caching"],
+        asynchronous=config.get("async_scheduling", False),
+        watermark_blocks=int(config.get("watermark", 0.0) * (config["usable_blocks"] + 1)),
+        self_preemption_ends_step=version_of(config) < (0, 33),
+    )
+
+
+def _sequences(requests: list[dict[str, Any]], config: dict[str, Any]) -> dict[str, Sequence]:
+    """By the request's id."""
+    sequences = {}
+    for index, r in enumerate(requests):
+        sequences[r["id"]] = sequence = Sequence(index, r["prompt_tokens"], r["max_tokens"])
+        sequence.priority = r.get("priority", 0)
+        if config["enable_prefix_caching"] and r.get("prefix_tokens"):
+            sequence.content = _content(r, config["block_size"])
+    return sequences
 
 
 def _content(request: dict[str, Any], block_size: int) -> Content:
@@ -198,79 +179,10 @@ def _content(request: dict[str, Any], block_size: int) -> Content:
 def _normal(row: list[Any]) -> dict[str, Any]:
     step, tokens, preempted, finished, free_blocks, cached = row
     values = (step, dict(sorted(tokens.items())), sorted(preempted), sorted(finished), free_blocks, cached)
-    return dict(zip(_ROW_FIELDS, values, strict=True))
+    return dict(zip(ROW_FIELDS, values, strict=True))
 
 
 def _unsupported(config: dict[str, Any]) -> str | None:
     """Why this version does not run a case with *config*; None where it does."""
     engine = config.get("engine", "vllm")
     return None if engine == "vllm" else f"engine {engine}"
-
-
-def _cases(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    opener = gzip.open if path.suffix == ".gz" else open
-    number = 0
-    try:
-        with opener(path, "rt", encoding="utf-8") as lines:
-            for number, line in enumerate(lines, 1):
-                if line.strip():
-                    yield f"{path}:{number}", _case(f"{path}:{number}", line)
-    except FileNotFoundError:
-        raise InputFault(f"{path}: no such recording") from None
-    except (OSError, EOFError, UnicodeDecodeError, zlib.error) as error:
-        past = f" past line {number}" if number else ""
-        raise InputFault(f"{path}: cannot be read as a recording{past} ({error})") from None
-
-
-def _case(place: str, line: str) -> dict[str, Any]:
-    try:
-        case = json.loads(line)
-    except ValueError as error:
-        raise InputFault(f"{place}: must be one JSON object a line ({error})") from None
-    if not isinstance(case, dict):
-        raise InputFault(f"{place}: must be one JSON object a line (got {line.strip()[:40]})")
-    missing = [key for key in ("case", "config", "requests", "trace") if key not in case]
-    if missing:
-        raise InputFault(f"{place}: a recorded case needs {', '.join(missing)}")
-    faults = [*_config_faults(case["config"]), *_request_faults(case["requests"])]
-    if faults:
-        raise InputFault(f"{place}: {fault}" for fault in faults)
-    return case
-
-
-def _config_faults(config: Any) -> Iterator[str]:
-    if not isinstance(config, dict):
-        yield f"config must be an object (got {config!r})"
-        return
-    unknown = sorted(set(config) - _CONFIG - _OPTIONAL)
-    lacking = sorted(_CONFIG - set(config))
-    if unknown or lacking:
-        what = [f"has unknown settings {', '.join(unknown)}"] if unknown else []
-        what += [f"lacks {', '.join(lacking)}"] if lacking else []
-        yield f"config {' and '.join(what)}; known: {', '.join(sorted(_CONFIG | _OPTIONAL))}"
-        return
-    yield from _optional_faults(config)
-    for key in ("usable_blocks", "block_size", "max_num_batched_tokens", "max_num_seqs"):
-        yield from _positive(f"config.{key}", config[key])
-
-
-def _optional_faults(config: dict[str, Any]) -> Iterator[str]:
-    if not isinstance(config.get("async_scheduling", False), bool):
-        yield f"config.async_scheduling must be true or false (got {config['async_scheduling']!r})"
-    watermark = config.get("watermark", 0.0)
-    if isinstance(watermark, bool) or not isinstance(watermark, int | float) or not 0 <= watermark < 1:
-        yield f"config.watermark must be a number >= 0 and below 1 (got {watermark!r})"
-
-
-def _request_faults(requests: Any) -> Iterator[str]:
-    if not isinstance(requests, list) or not all(isinstance(request, dict) for request in requests):
-        yield "requests must be a list of objects"
-        return
-    for number, request in enumerate(requests):
-        for key in ("arrival_step", "prompt_tokens", "max_tokens"):
-            yield from _positive(f"requests[{number}].{key}", request.get(key))
-
-
-def _positive(key: str, value: Any) -> Iterator[str]:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        yield f"{key} must be a whole number >= 1 (got {value!r})"
