@@ -28,11 +28,11 @@ class Scheduler(Running):
 
     *num_blocks* counts the usable KV blocks (the engine's null block excluded). The engine reserves
     nothing for answers; with a *reservation* admission does. *prefix_caching* keeps the content of blocks
-    that were given back. *watermark_blocks* stay free of new sequences while others run. The order of
-    calls is the engine's: `add` and `abort` at any time, then `schedule`, then `finish`, which applies
-    aborts before outputs. Whoever preempts itself ends the step for those behind it where
-    *self_preemption_ends_step* (vLLM 0.32), which only priorities show. An *asynchronous* engine forms a step before it has the outputs of the one
-    before: whoever ended in that keeps slot and blocks until the next `finish`.
+    that were given back. *watermark_blocks* stay free of new sequences while others run. Whoever preempts
+    itself ends the step for those behind it where *self_preemption_ends_step* (vLLM 0.32), which only
+    priorities show. An *asynchronous* engine forms a step before it has the outputs of the one before:
+    whoever ended in that keeps slot and blocks until the next `finish`. The order of calls is the engine's:
+    `add` and `abort` at any time, then `schedule`, then `finish`, which applies aborts before outputs.
 
     After `schedule`: *chunks* holds (sequence, new tokens, tokens cached before) of each prefill in
     the step, *decoding* and *context_tokens* the decodes in it and the KV tokens that they read,
