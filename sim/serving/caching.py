@@ -91,8 +91,9 @@ class Caching:
         blocks, content = self.blocks, sequence.content
         blocks.settle(free_blocks)
         if content is None:
-            full = known_tokens // blocks.block_size
-            blocks.leave(full, sequence.blocks - full)
+            if blocks.cached_blocks:
+                full = known_tokens // blocks.block_size
+                blocks.leave(full, sequence.blocks - full)
             return sequence.blocks
         if content.tail is not None and sequence in (together := self._together.get(content.tail, [])):
             together.remove(sequence)
