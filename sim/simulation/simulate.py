@@ -96,10 +96,7 @@ def simulate(
     )
     env = Environment()
     recorder = Recorder(len(requests))
-    engine_loop = PipelinedReplica if engine["async_scheduling"] else Replica
-    if preset.scheduler == PREFILL_FIRST:
-        engine_loop = PrefillFirstReplica
-    replica = engine_loop(
+    replica = _loop(preset, engine)(
         env, scheduler, clockwork, recorder, max_leap or NO_LIMIT, _queue_rules(scenario.admission, engine)
     )
     possible = _schedulable(requests, scenario, scheduler)
@@ -123,6 +120,13 @@ def simulate(
         events=next(env._eid),
         wall_s=perf_counter() - began,
     )
+
+
+def _loop(preset: Preset, engine: Mapping[str, Any]) -> type[Replica]:
+    """The event loop that goes with the engine's way of scheduling."""
+    if preset.scheduler == PREFILL_FIRST:
+        return PrefillFirstReplica
+    return PipelinedReplica if engine["async_scheduling"] else Replica
 
 
 def _scheduler(scenario: Scenario, preset: Preset, num_blocks: int) -> Scheduler | StaticScheduler:
