@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from sim.scenario.presets.preset import CONTINUOUS, RECORDED, Facts, Preset, Values
@@ -109,15 +110,10 @@ VLLM_V1_32 = Preset(
     chapters=(*CHAPTERS, SELF_PREEMPTION["0.32"]),
     limits=_LIMITS,
 )
-VLLM_V1_33 = Preset(
+VLLM_V1_33 = replace(
+    VLLM_V1_32,
     name="vllm-v1@0.33",
     title="vLLM V1, 0.33",
-    scheduler=CONTINUOUS,
-    facts=_FACTS,
-    defaults=vllm_v1_defaults,
-    default_words=_WORDS,
-    lacks={"batch_wait_s": None},
-    status=RECORDED,
     verification="the schedules of vLLM 0.33.0's own scheduler over the same cases are repeated step by step "
     "(docs/engines.md): under fcfs they are those of 0.32.0, under priority some differ; queue limits and "
     "the adaptive threshold are read, not recorded",
@@ -133,6 +129,5 @@ VLLM_V1_33 = Preset(
     ),
     differs_from="vllm-v1@0.32",
     chapters=(*CHAPTERS, SELF_PREEMPTION["0.33"]),
-    limits=_LIMITS,
     self_preemption_ends_step=False,
 )
