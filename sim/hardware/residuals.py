@@ -1,0 +1,49 @@
+"""What a smooth form misses: a table of measured over fitted, between whose nodes one reads in logarithms."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import product
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Residuals:
+    """Measured time over the smooth form's, on a grid; `factor` interpolates linearly in the logarithms.
+
+    *axes* are the grid's nodes by the name of their quantity, increasing and above 0; *ratios* has one axis
+    of that length for each, in that order. Outside the grid the nearest edge holds, so that a table never
+    bends where nothing was measured.
+    """
+
+    axes: Mapping[str, np.ndarray]
+    ratios: np.ndarray
+
+    def factor(self, **at: float | np.ndarray) -> np.ndarray:
+        """The ratio at these quantities (equal or broadcastable shapes), one for each axis."""
+        corners = [_between(nodes, np.asarray(at[name], dtype=float)) for name, nodes in self.axes.items()]
+        logs = np.log(self.ratios)
+        total: np.ndarray | float = 0.0
+        for choice in product((0, 1), repeat=len(corners)):
+            weight: np.ndarray | float = 1.0
+            index: list[np.ndarray] = []
+            for side, (below, share) in zip(choice, corners, strict=True):
+                weight = weight * (share if side else 1.0 - share)
+                index.append(np.minimum(below + side, self._last(len(index))))
+            total = total + weight * logs[tuple(np.broadcast_arrays(*index))]
+        return np.exp(total)
+
+    def _last(self, axis: int) -> int:
+        return self.ratios.shape[axis] - 1
+
+
+def _between(nodes: np.ndarray, at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The node at or below, and how far on the way to the next in the logarithm (0 to 1)."""
+    if len(nodes) == 1:
+        return np.zeros(at.shape, dtype=np.int64), np.zeros(at.shape)
+    inside = np.clip(at, nodes[0], nodes[-1])
+    below = np.clip(np.searchsorted(nodes, inside, side="right") - 1, 0, len(nodes) - 2)
+    low, high = np.log(nodes[below]), np.log(nodes[below + 1])
+    return below, (np.log(inside) - low) / (high - low)

@@ -1,0 +1,33 @@
+"""Tables of what a smooth form misses."""
+
+import numpy as np
+import pytest
+
+from sim.hardware.residuals import Residuals
+
+M, N = np.array([1.0, 16.0, 64.0]), np.array([512.0, 8192.0])
+RATIOS = np.array([[1.0, 1.2], [0.9, 1.1], [1.05, 0.8]])
+TABLE = Residuals({"m": M, "n": N}, RATIOS)
+
+
+def test_a_table_gives_back_its_nodes() -> None:
+    """At a node the ratio is the one that was written there."""
+    np.testing.assert_allclose(TABLE.factor(m=M[:, None], n=N[None, :]), RATIOS)
+
+
+def test_half_way_in_the_logarithm_is_the_geometric_mean() -> None:
+    """4 lies half way from 1 to 16, 2048 half way from 512 to 8192."""
+    assert TABLE.factor(m=4.0, n=512.0) == pytest.approx((1.0 * 0.9) ** 0.5)
+    assert TABLE.factor(m=4.0, n=2048.0) == pytest.approx((1.0 * 0.9 * 1.2 * 1.1) ** 0.25)
+
+
+def test_the_edge_holds_outside_the_grid() -> None:
+    """Nothing is extrapolated: beyond the last node the table says what it says there."""
+    assert TABLE.factor(m=1e6, n=1.0) == pytest.approx(1.05)
+    assert TABLE.factor(m=0.1, n=1e9) == pytest.approx(1.2)
+
+
+def test_an_axis_of_one_node_has_no_say() -> None:
+    """A table over m alone, written with one n, is the same at every n."""
+    table = Residuals({"m": M, "n": np.array([1.0])}, RATIOS[:, :1])
+    np.testing.assert_allclose(table.factor(m=M, n=777.0), RATIOS[:, 0])
