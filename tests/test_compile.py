@@ -168,3 +168,40 @@ def test_an_eight_bit_cache_halves_the_traffic_of_attention() -> None:
     assert half.work_per_token_s == full.work_per_token_s / 2
     assert decode_s(half, 64, 64_000) < decode_s(full, 64, 64_000)
     assert half.tokens_s == full.tokens_s
+
+
+# -- what no graph covers ------------------------------------------------------------------------------
+
+
+def test_a_prompt_without_a_graph_takes_its_launches_at_least() -> None:
+    """32 layers of 1 ms: 32 ms and the host's step for a short prompt, nothing more for a long one."""
+    eager = {"cudagraph_prefill": False, "eager_layer_s": 1e-3}
+    model, covered = step_time(**eager), step_time(eager_layer_s=1e-3)
+    host_s = model.host_step_s + model.host_sequence_s
+    assert prefill_s(model, (100, 0)) == pytest.approx(32e-3 + host_s, abs=1e-9)
+    assert prefill_s(covered, (100, 0)) == prefill_s(step_time(), (100, 0)) < 32e-3
+    assert prefill_s(model, (2000, 0)) == prefill_s(step_time(), (2000, 0)) > 40e-3
+    assert decode_s(model, 8, 8000) == decode_s(step_time(), 8, 8000)
+
+
+def test_more_tokens_than_the_largest_graph_are_launched_too() -> None:
+    """The largest graph holds 512 tokens: 512 are replayed, 513 launched."""
+    model, free = step_time(eager_layer_s=5e-3), step_time()
+    assert prefill_s(model, (512, 0)) == prefill_s(free, (512, 0))
+    assert prefill_s(model, (513, 0)) > 0.160 > prefill_s(free, (513, 0))
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_without_graphs_decodes_are_launched_as_well(asynchronous: bool) -> None:
+    """Single steps, closed sums and sums over arrays agree, before and after attention outgrows launches."""
+    engine = {"cuda_graphs": False, "eager_layer_s": 7e-4, "async_scheduling": asynchronous}
+    model, free = step_time(**engine), step_time(**{**engine, "eager_layer_s": 0.0})
+    host_s = model.host_step_s + 100 * model.host_sequence_s
+    assert decode_s(model, 100, 1000) == pytest.approx(22.4e-3 + host_s, abs=1e-9)
+    assert decode_s(model, 100, 400_000) == decode_s(free, 100, 400_000) > 25e-3
+    for context in (100_000, 200_000, 380_000):
+        batch = begun(model, 100, context)
+        single_s = sum(decode_s(model, 100, context + 100 * done) for done in range(200))
+        assert batch.elapsed_s(200) == pytest.approx(single_s, rel=1e-5)
+        many = model.elapsed_s(np.array([100]), np.array([context]), np.array([200]))
+        assert many[0] == batch.elapsed_s(200)

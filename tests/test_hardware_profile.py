@@ -295,3 +295,49 @@ def test_a_section_left_out_is_one_sentence() -> None:
     with pytest.raises(InputFault) as raised:
         HardwareProfile.from_mapping(broken)
     assert len(raised.value.faults) == 1
+
+
+# -- efficiencies ------------------------------------------------------------------------------------
+
+
+def _efficient(**shares: float) -> HardwareProfile:
+    slowed = mapping("h100-80gb-sxm")
+    slowed["efficiency"] = shares
+    slowed["provenance"]["efficiency"] = {"kind": "estimated", "source": "a test"}
+    return HardwareProfile.from_mapping(slowed)
+
+
+def test_an_efficiency_slows_what_it_is_of() -> None:
+    """At half the bandwidth a decode step's weights and its cache take twice as long, and prefill as long."""
+    whole, half = _efficient(), _efficient(memory_bandwidth=0.5)
+    a, b = whole.kernels, half.kernels
+    assert b.gemm["bf16"].bytes_per_s == a.gemm["bf16"].bytes_per_s / 2
+    assert b.gemm["bf16"].flops_per_s == a.gemm["bf16"].flops_per_s
+    assert b.attention_decode.bytes_per_s == a.attention_decode.bytes_per_s / 2
+    assert b.elementwise.bytes_per_s == a.elementwise.bytes_per_s / 2
+    assert b.attention_prefill == a.attention_prefill
+    assert b.all_reduce == a.all_reduce
+    assert half.efficiency == {"compute": 1.0, "memory_bandwidth": 0.5, "link": 1.0}
+
+
+def test_all_efficiencies_and_no_launches_slow_everything_alike() -> None:
+    """Without overheads, every operation at 80 % takes 1.25 times as long."""
+    shares = dict.fromkeys(("compute", "memory_bandwidth", "link"), 0.8)
+    whole, slow = _efficient(), _efficient(**shares)
+    launch_s = whole.kernels.gemm["bf16"].overhead_s
+    one, other = whole.gemm("bf16").seconds(64, 4096, 4096), slow.gemm("bf16").seconds(64, 4096, 4096)
+    assert other - launch_s == pytest.approx((one - launch_s) / 0.8)
+    one, other = whole.all_reduce(4).seconds(1e6), slow.all_reduce(4).seconds(1e6)
+    assert other == pytest.approx(one / 0.8)
+
+
+def test_an_efficiency_that_is_none_is_a_sentence() -> None:
+    """Zero, a text and a name that is none are told together."""
+    broken = mapping("h100-80gb-sxm")
+    broken["efficiency"] = {"compute": 0, "link": "fast", "disk": 1}
+    with pytest.raises(InputFault) as fault:
+        HardwareProfile.from_mapping(broken)
+    told = str(fault.value)
+    assert "efficiency.compute" in told
+    assert "efficiency.link" in told
+    assert "efficiency.disk" in told

@@ -47,6 +47,8 @@ def full_case(seed: int) -> Case:
     case = pinned_case(seed) if seed % 4 == 3 else random_case(seed, ticks=seed % 2 == 0)
     by_priority = rng.random() < 0.5
     host = {"engine.host_step_s": rng.choice([1e-3, 6e-3, 7e-3, 2e-2])} if rng.random() < 0.4 else {}
+    if rng.random() < 0.3:
+        host |= {"engine.eager_layer_s": 2e-4, "engine.cuda_graphs": rng.random() < 0.5}
     scenario = case.scenario.replace(
         {
             "engine.async_scheduling": rng.random() < 0.6,

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
+from sim.hardware.efficiency import EFFICIENCIES
 from sim.hardware.roofline import AllReduce, DecodeAttention, Elementwise, PrefillAttention, Roofline
 from sim.model.fields import Fields
 
@@ -74,6 +75,16 @@ def read_price(fields: Fields) -> Price:
     price = Price(fields.number("usd_per_gpu_hour", at_least=0), fields.text("date"), fields.text("source"))
     fields.end()
     return price
+
+
+def read_efficiency(fields: Fields) -> dict[str, float]:
+    """The share of its kernels' rates that a card reaches in a server; what is not said is 1."""
+    if not fields.has("efficiency"):
+        return dict.fromkeys(EFFICIENCIES, 1.0)
+    section = fields.section("efficiency")
+    said = {name: section.number(name) if section.has(name) else 1.0 for name in EFFICIENCIES}
+    section.end()
+    return said
 
 
 def read_kernels(fields: Fields) -> Kernels:

@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from sim.faults import InputFault, did_you_mean
+from sim.hardware.efficiency import efficient
 from sim.hardware.parts import (
     Kernels,
     Link,
     Price,
     Provenance,
+    read_efficiency,
     read_kernels,
     read_link,
     read_peaks,
@@ -27,7 +29,10 @@ _TWINS = {"bf16": "fp16", "fp16": "bf16"}  # the same tensor-core rate on every 
 
 @dataclass(frozen=True)
 class HardwareProfile:
-    """One GPU of a kind. `memory_bytes` is what the driver reports, not the marketing figure."""
+    """One GPU of a kind. `memory_bytes` is what the driver reports, not the marketing figure.
+
+    `kernels` run at the card's `efficiency`.
+    """
 
     name: str
     aliases: tuple[str, ...]
@@ -38,6 +43,7 @@ class HardwareProfile:
     link: Link
     power_w: float
     price: Price
+    efficiency: Mapping[str, float]
     kernels: Kernels
     provenances: Mapping[str, Provenance]
 
@@ -47,7 +53,8 @@ class HardwareProfile:
 
         Each number must be covered by a provenance entry: its own dotted key or a prefix of it.
         """
-        fields = Fields(mapping, f"hardware profile {mapping.get('name', '(no name)')}")
+        place = f"hardware profile {mapping.get('name', '(no name)')}"
+        fields = Fields({**mapping, "kernels": efficient(mapping)}, place)
         profile = cls(
             name=fields.text("name"),
             aliases=fields.names("aliases"),
@@ -58,6 +65,7 @@ class HardwareProfile:
             link=read_link(fields.section("link")),
             power_w=fields.number("power_w"),
             price=read_price(fields.section("price")),
+            efficiency=read_efficiency(fields),
             kernels=read_kernels(fields.section("kernels")),
             provenances=read_provenances(fields.section("provenance")),
         )

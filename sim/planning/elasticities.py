@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from sim.faults import InputFault
+from sim.hardware.efficiency import CLASSES
 from sim.planning.interval import Triple
 from sim.planning.limits import Limit
 from sim.planning.replications import pooled
-from sim.planning.resources import CLASSES, SIZES, SPEEDS, can_matter, scaled
+from sim.planning.resources import SIZES, SPEEDS, can_matter, scaled
 from sim.planning.search import Saturated, Simulate, Summarised
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from math import exp, hypot, log
 from typing import TYPE_CHECKING, Any
 
+from sim.hardware.efficiency import CLASSES
 from sim.planning.elasticities import Elasticities
 from sim.planning.interval import normal_quantile
-from sim.planning.resources import CLASSES
 
 if TYPE_CHECKING:
     from sim.hardware import HardwareProfile, MemoryLedger

@@ -344,8 +344,8 @@ def _warnings(run: Run, stable: bool) -> list[str]:
         warnings.append(
             "unstable: the queue grows for as long as the load lasts; percentiles depend on the run's length"
         )
-    if not run.scenario.engine["cuda_graphs"]:
-        warnings.append("without CUDA graphs a step also pays to launch its kernels, which is not modelled")
+    if not run.scenario.engine["cuda_graphs"] and not run.scenario.engine["eager_layer_s"]:
+        warnings.append("without CUDA graphs launching takes its time: engine.eager_layer_s is 0")
     estimated = run.profile.estimated_keys()
     if estimated:
         warnings.append(f"estimated, not measured, in {run.profile.name}: {', '.join(estimated)}")

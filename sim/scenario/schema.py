@@ -93,6 +93,10 @@ SCENARIO_KEYS = (
         otherwise="preset: 126 us; vllm-v0: 5 ms"),
     Key("engine.host_sequence_s", "seconds", "CPU time of the engine a sequence and iteration.", minimum=0,
         maximum=60, otherwise="preset: 4.4 us"),
+    Key("engine.cudagraph_prefill", "flag", "Graphs cover iterations with prompts too, up to "
+        "max_cudagraph_capture_size.", otherwise="preset: true; vllm-v0, static: false"),
+    Key("engine.eager_layer_s", "seconds", "CPU time to launch one layer of an iteration that no CUDA graph "
+        "covers; it takes at least that.", minimum=0, maximum=1, otherwise="preset: 0"),
     Key("engine.front_end_latency_s", "seconds", "Time between client and engine a request, both ways "
         "together.", minimum=0, maximum=60, otherwise="preset: 10 ms"),
     Key("engine.front_end_service_s", "seconds", "Time a request for which the front end serves nobody else.",
@@ -216,6 +220,10 @@ HARDWARE_KEYS = (
     Key("price.usd_per_gpu_hour", "usd", "Price of one GPU for one hour.", minimum=0, required=True),
     Key("price.date", "text", "When it was read.", required=True),
     Key("price.source", "text", "Where it was read.", required=True),
+    Key("efficiency", "mapping", "Share of its kernels' rates that the card reaches in a server."),
+    Key("efficiency.compute", "number", "Of the flops a second.", above=0, otherwise="1"),
+    Key("efficiency.memory_bandwidth", "number", "Of the bytes a second.", above=0, otherwise="1"),
+    Key("efficiency.link", "number", "Of the collectives' rates.", above=0, otherwise="1"),
     Key("kernels", "mapping", "Fitted coefficients of the operations.", required=True),
     Key("kernels.gemm", "mapping", "Linear layers, by the type of the weights.", required=True),
     Key("kernels.gemm.<dtype>", "mapping", "((flops/F)^p + (bytes/B)^p)^(1/p) + overhead."),

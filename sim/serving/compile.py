@@ -54,6 +54,9 @@ def compile_step_time(
         prefill_overhead_s=prefill.overhead_s,
         prefill_exponent=prefill.exponent,
         overlapped=engine["async_scheduling"],
+        eager_s=model.layers * engine["eager_layer_s"],
+        largest_graph=_largest_graph(engine),
+        prefill_graphs=engine["cudagraph_prefill"],
     )
 
 
@@ -76,11 +79,14 @@ def padded_tokens(most: int, largest: int) -> np.ndarray:
     return np.concatenate([sizes[np.searchsorted(sizes, captured)] * (captured > 0), tokens[len(captured) :]])
 
 
+def _largest_graph(engine: Mapping[str, Any]) -> int:
+    return engine["max_cudagraph_capture_size"] if engine["cuda_graphs"] else 0
+
+
 def _token_table(profile: HardwareProfile, model: ModelSpec, engine: Mapping[str, Any]) -> np.ndarray:
     """Seconds of a step's token-wise work for 0..max_num_batched_tokens tokens."""
     gpus = engine["tensor_parallel_size"]
-    largest = engine["max_cudagraph_capture_size"] if engine["cuda_graphs"] else 0
-    tokens = padded_tokens(engine["max_num_batched_tokens"], largest)
+    tokens = padded_tokens(engine["max_num_batched_tokens"], _largest_graph(engine))
     gemm = profile.gemm(model.weight_dtype(engine["weight_dtype"]))
     layer_s = profile.kernels.elementwise.seconds(tokens * float(model.elementwise_bytes_per_token(gpus)))
     for n, k in model.layer_gemms(gpus):

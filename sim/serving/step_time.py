@@ -141,7 +141,7 @@ class Composition:
 
 
 class OverlappedComposition(Composition):
-    """A batch whose host works on the next iteration while the GPU runs this one: the longer counts.
+    """A batch whose host works, or launches, while the GPU runs: the longer of the two counts.
 
     The GPU's iterations only get longer, so the host is the longer in the first *host_bound* of them.
     """
@@ -182,7 +182,9 @@ class StepTime:
 
     tokens_s[m]: linear layers, norms, activation and collectives of a step with m tokens;
     sampled_s[s]: LM head and sampling of s tokens; host_sequence_s and host_step_s: the engine's own
-    work, *overlapped* with the GPU's (the longer of the two counts) or not (their sum does).
+    work, *overlapped* with the GPU's (the longer of the two counts) or not (their sum does); eager_s: its
+    launches where no CUDA graph covers the step, while the GPU runs what was launched. Graphs cover up
+    to *largest_graph* tokens, those of prompts too if *prefill_graphs*.
     work_per_token_s and work_per_sequence_s turn context into the memory traffic of attention of
     decodes, *attention* is its smooth roofline, *layers* how often it runs. A prefill chunk of c tokens
     after k cached ones is ``c * (pair_s * (k + causal_weight * c) + token_s)`` seconds of attention work
@@ -203,9 +205,13 @@ class StepTime:
     prefill_overhead_s: float
     prefill_exponent: float
     overlapped: bool = False
+    eager_s: float = 0.0
+    largest_graph: int = 0
+    prefill_graphs: bool = True
     by_decodes: list[tuple[float, float, float, float]] = field(init=False)
     prefill_smoothing: tuple[float, float, float] = field(init=False)
     host_by_decodes: list[tuple[float, float]] = field(init=False)
+    host_bound: bool = field(init=False)
 
     def __post_init__(self) -> None:
         """Of a batch of n decodes: seconds without attention, work added an iteration, scale, lead.
@@ -218,6 +224,7 @@ class StepTime:
         host_s = self.host_step_s + n * self.host_sequence_s
         if not self.overlapped:
             base_s = base_s + host_s
+        host_s = host_s + self.eager_s * (n > self.largest_graph)
         step_s = np.maximum(n, 1) * self.work_per_token_s
         lead_s = n * self.work_per_sequence_s - 0.5 * step_s
         columns = (base_s, step_s, self.layers / step_s, lead_s)
@@ -225,13 +232,13 @@ class StepTime:
         p = self.prefill_exponent
         object.__setattr__(self, "prefill_smoothing", (p, self.prefill_overhead_s**p, 1.0 / p))
         most_work_s = self.attention.work_of((host_s - base_s) / self.layers) - 0.5 * step_s
-        host = list(zip(host_s.tolist(), most_work_s.tolist(), strict=True)) if self.overlapped else []
+        host = list(zip(host_s.tolist(), most_work_s.tolist(), strict=True))
         object.__setattr__(self, "host_by_decodes", host)
+        object.__setattr__(self, "host_bound", bool((most_work_s > 0.0).any()))
 
     def composition(self) -> Composition:
         """A clock for batches of unchanging decodes; see `Composition`."""
-        host_bound = any(most_work_s > 0.0 for _, most_work_s in self.host_by_decodes)
-        return OverlappedComposition(self) if host_bound else Composition(self)
+        return OverlappedComposition(self) if self.host_bound else Composition(self)
 
     def mixed_s(
         self,
@@ -264,7 +271,9 @@ class StepTime:
             pairs = with_cached + self.prefill_causal_weight * squares
             work_s = pairs * self.prefill_pair_s + prefill_tokens * self.prefill_token_s
             seconds += self.layers * (overhead + work_s**p) ** root
-        if self.overlapped and host_s > seconds:
+        if tokens > self.largest_graph or (prefills and not self.prefill_graphs):
+            host_s += self.eager_s
+        if host_s > seconds:
             seconds = host_s
         return (seconds + GRID_SHIFT) - GRID_SHIFT
 
@@ -286,7 +295,7 @@ class StepTime:
         def gpu_s(count: np.ndarray) -> np.ndarray:
             return on_grid(count * base_s + scale * (self.attention.upto(work + count * step_s) - before))
 
-        if not self.host_by_decodes:
+        if not self.host_bound:
             return gpu_s(iterations)
         host_s, most_work_s = np.asarray(self.host_by_decodes)[n].T
         bound = np.ceil(np.clip((most_work_s - work) / step_s, 0.0, _NEVER))

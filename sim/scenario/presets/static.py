@@ -14,9 +14,10 @@ def _defaults(hardware: Values, model: Values, engine: Values) -> dict[str, Any]
     There is no token budget: a group's padded prompts are one step.
     """
     defaults = vllm_v1_defaults(hardware, model, {"max_num_seqs": 8, **engine})
-    return {**defaults, "max_num_seqs": 8, "batch_wait_s": 1.0, "kv_layout": "contiguous", **_LACKS}
+    return {**defaults, "max_num_seqs": 8, "batch_wait_s": 1.0, **_LAYOUT, **_LACKS}
 
 
+_LAYOUT = {"kv_layout": "contiguous", "cudagraph_prefill": False}
 _LACKS = {
     "enable_prefix_caching": False,
     "scheduling_policy": "fcfs",

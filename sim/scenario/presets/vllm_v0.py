@@ -20,9 +20,11 @@ def _defaults(hardware: Values, model: Values, engine: Values) -> dict[str, Any]
         "watermark": 0.01,
         "kv_layout": "paged",
         "cuda_graphs": True,
+        "cudagraph_prefill": False,
         "max_cudagraph_capture_size": sequences,
         "host_step_s": 5e-3,
         "host_sequence_s": 4.4e-6,
+        "eager_layer_s": 0.0,
         **FRONT_END,
         **_LACKS,
     }

@@ -45,9 +45,11 @@ def vllm_v1_defaults(hardware: Values, model: Values, engine: Values) -> dict[st
         "scheduler_reserve_full_isl": True,
         "kv_layout": "paged",
         "cuda_graphs": True,
+        "cudagraph_prefill": True,
         "max_cudagraph_capture_size": min(2 * sequences, largest, budget),
         "host_step_s": 126e-6,
         "host_sequence_s": 4.4e-6,
+        "eager_layer_s": 0.0,
         **FRONT_END,
     }
 
