@@ -1,0 +1,1 @@
+"""From measurements to constants: kernels to hardware profiles, servers to engine files."""
