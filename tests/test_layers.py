@@ -26,8 +26,11 @@ MAY_IMPORT = {
     "results": VALUES | {"workload", "serving", "simulation"},
     "planning": VALUES | {"workload", "serving", "simulation", "results"},
     "report": VALUES | {"workload", "serving", "simulation", "results", "planning"},
-    "validation": VALUES | {"workload", "serving", "simulation", "results", "planning", "report"},
-    "cli": VALUES | {"workload", "serving", "simulation", "results", "planning", "report", "validation"},
+    "calibration": VALUES | {"workload", "serving", "simulation", "results"},
+    "validation": VALUES
+    | {"workload", "serving", "simulation", "results", "planning", "report", "calibration"},
+    "cli": VALUES
+    | {"workload", "serving", "simulation", "results", "planning", "report", "calibration", "validation"},
 }
 ROOT = {"__init__.py", "__main__.py"}  # of the package: they put the parts together
 HEAVY = {"pandas", "matplotlib", "scipy", "pyarrow", "rich"}
