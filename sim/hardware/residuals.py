@@ -23,7 +23,7 @@ class Residuals:
 
     def factor(self, **at: float | np.ndarray) -> np.ndarray:
         """The ratio at these quantities (equal or broadcastable shapes), one for each axis."""
-        corners = [_between(nodes, np.asarray(at[name], dtype=float)) for name, nodes in self.axes.items()]
+        corners = [between(nodes, np.asarray(at[name], dtype=float)) for name, nodes in self.axes.items()]
         logs = np.log(self.ratios)
         total: np.ndarray | float = 0.0
         for choice in product((0, 1), repeat=len(corners)):
@@ -39,7 +39,7 @@ class Residuals:
         return self.ratios.shape[axis] - 1
 
 
-def _between(nodes: np.ndarray, at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def between(nodes: np.ndarray, at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The node at or below, and how far on the way to the next in the logarithm (0 to 1)."""
     if len(nodes) == 1:
         return np.zeros(at.shape, dtype=np.int64), np.zeros(at.shape)
