@@ -19,7 +19,7 @@ from sim.faults import InputFault
 from sim.results import Result
 from sim.scenario import Preset, Scenario, engine_preset, find_preset, preset_names, presets_with
 from sim.scenario.presets import READ, RECORDED, newest
-from sim.scenario.schema import SCENARIO_KEYS
+from sim.scenario.schema import ENGINE_SETTINGS
 from sim.serving.adaptive import AdaptiveScheduler
 from sim.serving.queue_rules import QueueRules
 from sim.serving.scheduler import Scheduler
@@ -28,7 +28,7 @@ from sim.simulation import Run
 
 TESTS = Path(__file__).parent
 PRESETS = [engine_preset(name) for name in preset_names()]
-ENGINE_KEYS = {key.parts[1] for key in SCENARIO_KEYS if key.path.startswith("engine.")}
+ENGINE_KEYS = set(ENGINE_SETTINGS)
 
 
 # -- names -------------------------------------------------------------------------------------------

@@ -13,9 +13,9 @@ KINDS = ("hardware", "models", "workloads", "engines", "scenarios")
 def names_of(kind: str) -> list[str]:
     """The names of *kind*, sorted; `InputFault` if there is no such kind."""
     if _plural(kind) == "engines":
-        from sim.scenario import preset_names
+        from sim.cli.engines import engine_names
 
-        return list(preset_names())
+        return engine_names()
     from sim.scenario import names
 
     return list(names(_plural(kind)))
@@ -37,11 +37,12 @@ def lines_of(kind: str) -> list[str]:
 
 
 def text_of(kind: str, name: str) -> str:
-    """The YAML file behind *name*, or what an engine preset does."""
+    """The YAML file behind *name*, or what the engine preset of that name does."""
     if _plural(kind) == "engines":
-        from sim.cli.engines import engine_text
+        from sim.cli.engines import engine_text, is_file
 
-        return engine_text(name)
+        if not is_file(name):
+            return engine_text(name)
     from sim.scenario import find
 
     return find(_plural(kind), name).read_text(encoding="utf-8")
@@ -51,9 +52,10 @@ def document_of(kind: str, name: str) -> dict[str, Any]:
     """The same for a program: values in base units."""
     plural = _plural(kind)
     if plural == "engines":
-        from sim.cli.engines import engine_document
+        from sim.cli.engines import engine_document, is_file
 
-        return engine_document(name)
+        if not is_file(name):
+            return engine_document(name)
     from sim.scenario import entry, load
 
     return load(name).resolved() if plural == "scenarios" else dict(entry(plural, name))

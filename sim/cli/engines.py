@@ -1,4 +1,4 @@
-"""What `list engines` and `show engine` print: a preset in plain words, and as a document."""
+"""What `list engines` and `show engine` print: engine files, and presets in plain words and as documents."""
 
 from __future__ import annotations
 
@@ -6,18 +6,51 @@ from collections.abc import Iterable, Iterator
 from textwrap import wrap
 from typing import Any
 
-from sim.scenario import Preset, engine_preset, entry, names, preset_names, presets_with
-from sim.scenario.schema import SCENARIO_KEYS, Key
+from sim.faults import InputFault, did_you_mean
+from sim.scenario import Preset, engine_preset, entry, find, find_preset, names, preset_names, presets_with
+from sim.scenario.schema import ENGINE_SETTINGS, SCENARIO_KEYS, Key
 
 WIDTH = 100
 
 
+def engine_names() -> list[str]:
+    """The engine files and the presets, in order of the alphabet."""
+    return sorted((*names("engines"), *preset_names()))
+
+
 def engine_lines() -> list[str]:
-    """Each preset's name, and in a line what it is and how far it is verified."""
+    """Each name, and in a line what it is: a file's description, how far a preset is verified."""
     from sim.report.text import aligned
 
-    presets = [engine_preset(name) for name in preset_names()]
-    return aligned([(p.name, f"{p.title} ({p.status}): {_in_a_line(p)}") for p in presets])
+    return aligned([(name, _line(name)) for name in engine_names()])
+
+
+def is_file(name: str) -> bool:
+    """Whether *name* is an engine file's rather than a preset's; `InputFault` if it is neither's."""
+    try:
+        find("engines", name)
+    except InputFault:
+        try:
+            find_preset(name)
+        except InputFault as fault:
+            near = did_you_mean(name, engine_names())
+            raise InputFault(f"engine {name} is unknown{near}") from fault
+        return False
+    return True
+
+
+def _line(name: str) -> str:
+    if is_file(name):
+        try:
+            values = entry("engines", name)
+        except InputFault:
+            return "cannot be used as it is written"
+        kinds = sorted({origin["kind"] for origin in values.get("provenance", {}).values()})
+        told = f"; its numbers {' and '.join(kinds)}" if kinds else ""
+        about = values.get("description", "settings")
+        return f"{about}; preset {values.get('preset', 'as by default')}{told}"
+    preset = engine_preset(name)
+    return f"preset: {preset.title} ({preset.status}): {_in_a_line(preset)}"
 
 
 def _in_a_line(preset: Preset) -> str:
@@ -92,8 +125,8 @@ def _lacking(preset: Preset) -> Iterator[str]:
 
 
 def _keys(preset: Preset) -> list[Key]:
-    inside = (key for key in SCENARIO_KEYS if key.path.startswith("engine.") and key.parts[1] != "preset")
-    return [key for key in inside if key.parts[1] not in preset.lacks]
+    paths = {f"engine.{name}" for name in ENGINE_SETTINGS if name != "preset" and name not in preset.lacks}
+    return [key for key in SCENARIO_KEYS if key.path in paths]
 
 
 def _settings(preset: Preset) -> Iterator[str]:

@@ -20,6 +20,7 @@ ESTIMATED_KERNELS = 0.2  # coefficients that are an estimate
 HOST = 0.2  # the step and sequence times fitted to one engine on one host, used for others
 FRONT_END = 0.3  # published 7 to 12 ms a request
 MEMORY_ESTIMATES = 0.3  # activations and overhead of the ledger, where they are not given
+_NORMAL_95 = normal_quantile(0.95)  # an engine file's intervals hold 90 %
 
 
 @dataclass(frozen=True)
@@ -82,8 +83,8 @@ def parts_of(
     for name in CLASSES:
         if name != "all_reduce" or scenario.engine["tensor_parallel_size"] > 1:
             known[name] = _kernel_error(scenario, name)
-    known["host"] = HOST, "fitted to one engine on one host"
-    known["front_end"] = FRONT_END, "published values differ by this"
+    known["host"] = _engine_error(scenario, "host_", HOST, "fitted to one engine on one host")
+    known["front_end"] = _engine_error(scenario, "front_end_", FRONT_END, "published values differ by this")
     known["kv_blocks"] = _memory_error(scenario, ledger)
     parts = {}
     for name, (error, source) in known.items():
@@ -110,6 +111,31 @@ def _kernel_error(scenario: Scenario, kind: str) -> tuple[float, str]:
     if origin.error_median_pct is not None:
         return origin.error_median_pct / 100.0, f"median held-out error of {key}"
     return ESTIMATED_KERNELS, f"{key} is {origin.kind}, without a held-out error"
+
+
+def _engine_error(scenario: Scenario, prefix: str, otherwise: float, words: str) -> tuple[float, str]:
+    """The largest relative error of the engine's numbers whose names begin with *prefix*, by its file.
+
+    They are one scale: as uncertain as the one that is known worst. Where no file says, *otherwise*.
+    """
+    engine = scenario.engine
+    known = {
+        key: spread
+        for key, origin in (engine.get("provenance") or {}).items()
+        if key.startswith(prefix) and (spread := _relative_sd(engine[key], origin)) is not None
+    }
+    if not known:
+        return otherwise, words
+    worst = max(known, key=lambda key: known[key])
+    return known[worst], f"{worst} of engine {engine.get('name')}"
+
+
+def _relative_sd(value: float, origin: Mapping[str, Any]) -> float | None:
+    """The standard deviation of an engine's number, as a share of it, where its origin tells it."""
+    if origin.get("interval") and value:
+        low, high = origin["interval"]
+        return float((high - low) / (2 * _NORMAL_95 * value))
+    return origin.get("relative_sd")
 
 
 def _variant(profile: HardwareProfile, scenario: Scenario, kind: str) -> str:

@@ -51,6 +51,20 @@ def coefficient_kinds(scenario: Scenario) -> dict[str, list[str]]:
     return {kind: names for kind, names in found.items() if names}
 
 
+def engine_constant_kinds(engine: Mapping[str, Any]) -> dict[str, list[str]]:
+    """The settings of the engine file that say where they come from, by kind, `documented` among them."""
+    found: dict[str, list[str]] = {}
+    for key, origin in (engine.get("provenance") or {}).items():
+        found.setdefault(origin["kind"], []).append(key)
+    return found
+
+
+def estimated(scenario: Scenario) -> list[str]:
+    """What an answer rests on that is an estimate: kernels' coefficients, and the engine's own numbers."""
+    kernels = coefficient_kinds(scenario).get("estimated", [])
+    return _spaced([*kernels, *engine_constant_kinds(scenario.engine).get("estimated", [])])
+
+
 def dtype(scenario: Scenario, key: str) -> str:
     """The type that the engine's *key* (`weight_dtype`, `kv_cache_dtype`) comes to."""
     chosen = scenario.engine.get(key) or "auto"
@@ -86,7 +100,16 @@ def _engine(engine: Mapping[str, Any]) -> str:
     settings = [f"{key}={engine[key]}" for key in keys if engine.get(key) is not None]
     caching = "on" if engine.get("enable_prefix_caching") else "off"
     notes = [f"prefix caching {caching}", *_ways(engine), *_left_out(engine)]
-    return ", ".join([str(engine.get("preset", "no preset")), *settings, *notes])
+    return ", ".join([f"{_file(engine)}{engine.get('preset', 'no preset')}", *settings, *notes])
+
+
+def _file(engine: Mapping[str, Any]) -> str:
+    """The engine file's name, and where its numbers come from."""
+    if "name" not in engine:
+        return ""
+    kinds = engine_constant_kinds(engine)
+    origins = "; ".join(f"{kind}: {joined(_spaced(names))}" for kind, names in kinds.items())
+    return f"{engine['name']} ({origins}): " if origins else f"{engine['name']}: "
 
 
 def _ways(engine: Mapping[str, Any]) -> list[str]:

@@ -15,7 +15,7 @@ from sim.planning.limits import limits_of
 from sim.planning.search import Point
 from sim.planning.wording import duration, gibibytes, number
 from sim.report.answer import answer, how_judged, interval_sentence
-from sim.report.assumptions import assumptions, coefficient_kinds
+from sim.report.assumptions import assumptions, estimated
 from sim.report.figures import knee_figure, save
 from sim.report.text import knee_facts, points_table
 
@@ -105,9 +105,8 @@ def _numbers(knee: Knee) -> str:
 
 def _assumptions(knee: Knee) -> str:
     lines = [f"- {name}: {words}" for name, words in assumptions(knee.scenario, knee.requests).items()]
-    if estimated := coefficient_kinds(knee.scenario).get("estimated"):
-        names = ", ".join(name.replace("_", " ") for name in estimated)
-        lines.append(f"- **Part of this answer rests on estimated coefficients: {names}.**")
+    if names := estimated(knee.scenario):
+        lines.append(f"- **Part of this answer rests on estimated coefficients: {', '.join(names)}.**")
     lines.append(f"- scenario sha256: `{knee.scenario.sha256}`")
     return "## Assumptions\n\n" + "\n".join(lines)
 

@@ -86,6 +86,8 @@ def grounds(story: Story) -> Html:
     if unused:
         rest = _provenance_table("Also in the profile", provenance, unused)
         blocks.append(folded(f"{len(unused)} numbers of the profile that this answer does not use", rest))
+    if origins := knee.scenario.engine.get("provenance"):
+        blocks.append(_engine_table(knee.scenario.engine, origins))
     blocks += [*_traffic(knee), _settings(knee)]
     return section("grounds", "Assumptions and where they come from", *blocks)
 
@@ -102,6 +104,20 @@ def _provenance_table(caption: str, provenance: Mapping[str, Any], keys: Sequenc
         rows.append([_path(key), marked, points, shown, origin["source"]])
     header = ["number", "origin", "points", "held-out error, median / p90", "source"]
     return _long_last(table(caption, header, rows, words=(0, 1, 4)))
+
+
+def _engine_table(engine: Mapping[str, Any], origins: Mapping[str, Any]) -> Html:
+    """The numbers of the engine file that say where they come from."""
+    rows = []
+    for key, origin in origins.items():
+        interval, sd = origin.get("interval"), origin.get("relative_sd")
+        spread = f"{interval[0]:g} to {interval[1]:g}" if interval else "-" if sd is None else f"sd {sd:.0%}"
+        points = "-" if origin.get("points") is None else f"{origin['points']:,}"
+        kind = origin["kind"]
+        marked = tag("b", kind) if kind == "estimated" else kind
+        rows.append([_path(key), _plain(engine.get(key)), marked, points, spread, origin["source"]])
+    header = ["setting", "value", "origin", "points", "90 % interval", "source"]
+    return _long_last(table(f"Of the engine file {engine.get('name')}", header, rows, words=(0, 2, 5)))
 
 
 def _long_last(drawn: Html) -> Html:
@@ -151,7 +167,7 @@ def _settings(knee: Knee) -> Html:
     rows = []
     for name in ("engine", "admission", "deployment", "load", "slo", "run", "cost"):
         for key, value in (getattr(scenario, name, None) or {}).items():
-            if value is not None:
+            if value is not None and key != "provenance":
                 path = f"{name}.{key}"
                 rows.append([_path(path), tag("code", _plain(value)), scenario.sources.get(path, "-")])
     caption, header = "Settings (base units: seconds, bytes, tokens)", ["key", "value", "set by"]

@@ -346,10 +346,12 @@ def _warnings(run: Run, stable: bool) -> list[str]:
         )
     if not run.scenario.engine["cuda_graphs"] and not run.scenario.engine["eager_layer_s"]:
         warnings.append("without CUDA graphs launching takes its time: engine.eager_layer_s is 0")
-    estimated = run.profile.estimated_keys()
-    if estimated:
-        warnings.append(f"estimated, not measured, in {run.profile.name}: {', '.join(estimated)}")
+    if estimated_keys := run.profile.estimated_keys():
+        warnings.append(f"estimated, not measured, in {run.profile.name}: {', '.join(estimated_keys)}")
     engine, scheduler = run.scenario.engine, run.scheduler
+    origins = engine.get("provenance") or {}
+    if estimated := [key for key, origin in origins.items() if origin["kind"] == "estimated"]:
+        warnings.append(f"estimated, not measured, in engine {engine.get('name')}: {', '.join(estimated)}")
     if isinstance(scheduler, StaticScheduler) and scheduler.group_size < engine["max_num_seqs"]:
         warnings.append(
             f"groups have at most {scheduler.group_size} requests, not max_num_seqs "

@@ -11,12 +11,13 @@ from sim.scenario.tree import Faults
 from sim.scenario.yaml_core import read_file
 
 Folders = Mapping[str, Path]
-"""By kind (hardware, models, workloads, scenarios): the folder of its `NAME.yaml` files."""
+"""By kind (hardware, models, workloads, engines, scenarios): the folder of its `NAME.yaml` files."""
 
 NOUNS = {
     "hardware": "hardware profile",
     "models": "model",
     "workloads": "workload",
+    "engines": "engine",
     "scenarios": "scenario",
 }
 
@@ -29,6 +30,7 @@ def default_folders() -> Folders:
         "hardware": root / "hardware_profiles",
         "models": package / "model" / "catalogue",
         "workloads": root / "workloads",
+        "engines": package / "scenario" / "engines",
         "scenarios": root / "scenarios",
     }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from sim.scenario.presets import PREFILL_FIRST, Preset, engine_preset, presets_with
+from sim.scenario.presets import PREFILL_FIRST, Preset, engine_preset, preset_names, presets_with
 
 if TYPE_CHECKING:
     from sim.scenario.rules import Report
@@ -15,7 +15,7 @@ Values = Mapping[str, Any]
 
 def engine_rules(engine: Values, report: Report) -> None:
     """The rules of the preset of *engine*; none where the preset itself is at fault."""
-    if "host_step_s" not in engine:  # the preset has not filled it: told already
+    if engine.get("preset") not in preset_names():  # told already
         return
     preset = engine_preset(engine["preset"])
     _setting_rules(engine, preset, report)

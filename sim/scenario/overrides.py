@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sim.faults import InputFault
-from sim.scenario.schema import SCENARIO_KEYS, SECTION_KINDS
+from sim.scenario.schema import NAMING, SCENARIO_KEYS
 from sim.scenario.tree import Faults, KeyPath, Place, Tree, spell
 from sim.scenario.yaml_core import read_text
 
@@ -61,7 +61,7 @@ def lay_over(tree: Tree, path: KeyPath, new: Tree) -> Tree:
     """
     section, text = path[:1], tree.get(path[:1])
     if len(path) > 1 and isinstance(text, str):
-        short_for = "mode" if section == ("load",) else "base" if section[0] in SECTION_KINDS else None
+        short_for = "mode" if section == ("load",) else "base" if section[0] in NAMING else None
         if short_for:
             tree = tree.replaced(section, Tree({short_for: text}, {(): tree.place(section)}))
     if new.value is not None:

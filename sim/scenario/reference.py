@@ -13,13 +13,14 @@ _TITLES = {
     "hardware": "Hardware profile",
     "models": "Model",
     "workloads": "Workload",
+    "engines": "Engine file",
 }
 _INTRODUCTION = """\
 # Keys of the input files
 
 Written by `sim.scenario.reference_markdown` from the tables in `sim/scenario/schema.py`, which also check
-the files. What the command line sets goes before the scenario, that before the engine's preset, that before
-the defaults.
+the files. What the command line sets goes before the scenario, that before the engine file, that before the
+engine's preset, that before the defaults.
 
 Files are YAML by the 1.2 core rules: `1e9` and `8e-3` are numbers; `on`, `no`, `12:30`, `017` and `1_000`
 are text; a key written twice is a fault. A quantity may carry a unit:
@@ -30,11 +31,12 @@ are text; a key written twice is a fault. A quantity may carry a unit:
 
 
 def json_schema(kind: str = "scenarios") -> dict[str, Any]:
-    """The JSON schema (draft 2020-12) of one *kind* of file: scenarios, hardware, models or workloads.
+    """The JSON schema (draft 2020-12) of one *kind* of file of `TABLES`.
 
     It is for editors: what a JSON schema cannot say, or only at length, `load` checks alone.
     """
     sections = {section: _mapping(GROUPS[of], patch=True) for section, of in SECTION_KINDS.items()}
+    sections["engine"] = _mapping(Group(inside=GROUPS["scenarios"].inside["engine"].inside), patch=True)
     schema = _mapping(GROUPS[kind])
     head = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",

@@ -1,4 +1,4 @@
-"""The sections that name a file: hardware, model and workload, by name, by path or written out."""
+"""The sections that name a file: hardware, model, workload and engine, by name, by path or written out."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 from sim.faults import InputFault, did_you_mean
 from sim.scenario.catalogue import NOUNS, Folders, default_folders, find
 from sim.scenario.check import check
+from sim.scenario.presets import engine_preset, preset_names
 from sim.scenario.quantities import got
 from sim.scenario.rules import Report, file_rules
 from sim.scenario.schema import SECTION_KINDS
@@ -19,6 +20,7 @@ from sim.scenario.yaml_core import read_file
 
 _LINES_SUFFIXES = (".jsonl", ".jsonl.gz")
 TRACE_SUFFIXES = (".csv", ".csv.gz", *_LINES_SUFFIXES)
+_PRESETS = {engine_preset(name).engine for name in preset_names()}
 _PATH_SUFFIXES = (".yaml", ".yml", ".json", *TRACE_SUFFIXES)
 
 
@@ -49,6 +51,38 @@ def read_part(section: str, tree: Tree, folders: Folders, faults: Faults) -> Par
         checked = _checked(kind, own, faults, (section,))
         return _part(kind, checked, own, str(tree.place()), "unnamed") if checked else None
     return _patched_part(section, tree, folders, faults)
+
+
+def read_engine_file(tree: Tree, folders: Folders, faults: Faults) -> Part | None:
+    """The engine file that the engine section *tree* of a scenario names; None if none, or a faulty one."""
+    at: KeyPath = ("base",) if isinstance(tree.value, dict) else ()
+    value = tree.get(at)
+    if isinstance(value, str) and value.partition("@")[0] in _PRESETS:
+        faults.add(tree.place(at), f"engine {value} is a preset; write engine: {{preset: {value}}}")
+    elif isinstance(value, str):
+        return _named_part("engines", value, tree.place(at), folders, faults)
+    elif value is not None:
+        faults.add(tree.place(at), f"engine.base must be a name or a path (got {got(value)})")
+    return None
+
+
+def over_engine_file(tree: Tree, part: Part | None) -> Tree:
+    """The scenario's engine section *tree* with the settings of the file that it names under it.
+
+    Those settings' place is the file's name, which is thus their source. What the file says of a number that
+    the scenario sets no longer holds.
+    """
+    value = tree.value if isinstance(tree.value, dict) else {}
+    own = {key: inner for key, inner in value.items() if key != "base"}
+    places = {**{(key,): tree.place((key,)) for key in own}, **tree.places}
+    if part is None:
+        return Tree(own, places)
+    unused = ("aliases", "description")
+    below = {key: inner for key, inner in part.value.items() if key not in unused}
+    origins = {key: inner for key, inner in below.pop("provenance", {}).items() if key not in own}
+    if origins:
+        below["provenance"] = origins
+    return Tree(below, {(): Place(part.source)}).merged(Tree(own, places))
 
 
 def entry(kind: str, name: str, folders: Folders | None = None) -> dict[str, Any]:

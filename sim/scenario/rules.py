@@ -26,7 +26,9 @@ class Report:
 
 
 def file_rules(kind: str, value: Values, report: Report) -> None:
-    """The rules within one hardware profile, model or workload."""
+    """The rules within one hardware profile, model, workload or engine file."""
+    if kind == "engines":
+        _engine_origin_rules(value, report)
     if kind == "hardware":
         _provenance_rules(value, report)
     if kind == "models":
@@ -47,6 +49,19 @@ def _provenance_rules(profile: Values, report: Report) -> None:
         covered = any(spell(path[:end]) in origins for end in range(1, len(path) + 1))
         if isinstance(number, int | float) and not covered:
             report(spell(path), "must have its origin under provenance (kind and source)")
+
+
+def _engine_origin_rules(engine: Values, report: Report) -> None:
+    """An origin is of a setting that is there, and its interval holds that."""
+    for key, origin in (engine.get("provenance") or {}).items():
+        value, interval = engine.get(key), origin.get("interval")
+        if value is None:
+            report(f"provenance.{key}", "is of no setting of this file")
+        elif interval and not isinstance(value, int | float):
+            report(f"provenance.{key}.interval", "goes with a number only")
+        elif interval and (len(interval) != 2 or not interval[0] <= value <= interval[1]):
+            words = " to ".join(f"{bound:g}" for bound in interval)
+            report(f"provenance.{key}.interval", f"must be two numbers around {value:g} (got {words})")
 
 
 def _model_rules(model: Values, report: Report) -> None:

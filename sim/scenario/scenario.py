@@ -15,10 +15,10 @@ from sim.scenario.catalogue import Folders
 from sim.scenario.check import check
 from sim.scenario.overrides import key_path, lay_over
 from sim.scenario.presets import find_preset, preset_defaults
-from sim.scenario.references import Part, read_part
+from sim.scenario.references import Part, over_engine_file, read_engine_file, read_part
 from sim.scenario.rules import Report, scenario_rules
-from sim.scenario.schema import SCENARIO_KEYS, SECTION_KINDS
-from sim.scenario.tree import Faults, Place, Tree, from_python, leaves, spell
+from sim.scenario.schema import ENGINE_SETTINGS, SECTION_KINDS
+from sim.scenario.tree import Faults, KeyPath, Place, Tree, from_python, leaves, spell
 
 SECTIONS = (
     "hardware",
@@ -55,7 +55,8 @@ class Scenario:
     hardware: dict[str, Any]
     model: dict[str, Any]
     engine: dict[str, Any]
-    """Every engine key; None where the memory ledger or nothing decides."""
+    """Every setting; None where the memory ledger or nothing decides. With an engine file also its name, and
+    the provenance of its numbers."""
     admission: dict[str, Any]
     deployment: dict[str, Any]
     workload: dict[str, Any]
@@ -67,8 +68,8 @@ class Scenario:
     cost: dict[str, Any]
     """gpu_hour_usd, if the price is known."""
     sources: dict[str, str]
-    """By dotted path: `chat.yaml:7`, `command line`, `preset vllm-v1@0.32`, `model llama-3-8b`, `default`;
-    a path covers everything below it that is not there itself."""
+    """By dotted path: `chat.yaml:7`, `command line`, `engine vllm-0.12`, `preset vllm-v1@0.32`, `model
+    llama-3-8b`, `default`; a path covers everything below it that is not there itself."""
     draft: Draft = field(repr=False, compare=False)
 
     def replace(self, changes: Mapping[str, Any], source: str = "override") -> Scenario:
@@ -80,8 +81,9 @@ class Scenario:
         place, tree = Place(source), self.draft.tree
         for path, value in changes.items():
             tree = lay_over(tree, key_path(path), from_python(value, place))
-        changed = {key_path(path)[0] for path in changes}
-        parts = {section: part for section, part in self.draft.parts.items() if section not in changed}
+        changed = {key_path(path)[:2] for path in changes}
+        kept = [section for section in self.draft.parts if not _renames(section, changed)]
+        parts = {section: self.draft.parts[section] for section in kept}
         return resolve(Draft(self.draft.name, tree, self.draft.folders, parts), Faults())
 
     @property
@@ -118,8 +120,12 @@ def resolve(draft: Draft, faults: Faults) -> Scenario:
     tree = draft.tree
     if isinstance(text := tree.get(("load",)), str):
         tree = tree.replaced(("load",), Tree({"mode": text}, {(): tree.place(("load",))}))
+    tree, engine_file = _with_engine_file(tree, draft, of_engine := Faults())
+    faults.extend(of_engine)
     known = check("scenarios", tree, faults)
     parts = {section: part for section in SECTION_KINDS if (part := _part(section, draft, faults))}
+    if engine_file:
+        parts["engine"] = engine_file
     own = {name: known.get(name, {}) for name in SECTIONS if name not in SECTION_KINDS}
     named = {section: parts[section].value if section in parts else {} for section in SECTION_KINDS}
     sections: dict[str, Any] = {**own, **named}
@@ -128,9 +134,10 @@ def resolve(draft: Draft, faults: Faults) -> Scenario:
         for name in SECTIONS
         if name not in SECTION_KINDS
         for path, _ in leaves({name: sections[name]})
-        if len(path) > 1
+        if len(path) > 1 and path[:2] != ("engine", "provenance")
     }
-    _fill_engine(tree, sections, parts, sources, faults)
+    if not of_engine:
+        _fill_engine(tree, sections, parts, sources, faults)
     _fill_load_and_run(tree, sections, sources)
     _fill_cost(sections, parts, sources)
     scenario_rules(sections, Report(tree, faults))
@@ -144,6 +151,22 @@ def _part(section: str, draft: Draft, faults: Faults) -> Part | None:
     if section in draft.parts:
         return draft.parts[section]
     return read_part(section, draft.tree.at((section,)), draft.folders, faults)
+
+
+def _with_engine_file(tree: Tree, draft: Draft, faults: Faults) -> tuple[Tree, Part | None]:
+    """*tree* with the settings of the engine file that it names under its own, and that file."""
+    own = tree.at(("engine",))
+    if not isinstance(own.value, dict | str):
+        return tree, None
+    part = draft.parts.get("engine") or read_engine_file(own, draft.folders, faults)
+    return tree.replaced(("engine",), over_engine_file(own, part)), part
+
+
+def _renames(section: str, changed: set[KeyPath]) -> bool:
+    """Whether changes at these paths may make *section* name another file, or patch it."""
+    if section == "engine":  # the scenario's own settings lie over the file
+        return bool({("engine",), ("engine", "base")} & changed)
+    return section in {path[0] for path in changed}
 
 
 def _source(tree: Tree, path: tuple[str, ...]) -> str:
@@ -171,9 +194,9 @@ def _fill_engine(
         if key not in engine:
             engine[key] = value
             sources[f"engine.{key}"] = f"preset {preset}"
-    names = [key.parts[1] for key in SCENARIO_KEYS if key.path.startswith("engine.")]
-    sections["engine"] = {name: engine.get(name) for name in names}
-    for name in names:
+    named = {name: engine[name] for name in ("name", "provenance") if name in engine}
+    sections["engine"] = {**{name: engine.get(name) for name in ENGINE_SETTINGS}, **named}
+    for name in ENGINE_SETTINGS:
         sources.setdefault(f"engine.{name}", "default")
 
 

@@ -1,4 +1,4 @@
-"""The tables of all keys: of a scenario, a hardware profile, a model and a workload.
+"""The tables of all keys: of a scenario, a hardware profile, a model, a workload and an engine file.
 
 One row a key. Validation (`check`), defaults, the JSON schema and the reference page (`reference`) are all
 made from these rows, so that what is written here is what holds.
@@ -6,6 +6,7 @@ made from these rows, so that what is written here is what holds.
 
 from __future__ import annotations
 
+from sim.scenario.engine_keys import ENGINE_ORIGIN_KEYS, engine_file_keys, engine_settings
 from sim.scenario.keys import Group, Key, Placeholder, grouped
 from sim.scenario.sharing_keys import SHARING_KEYS
 
@@ -23,7 +24,7 @@ PLACEHOLDERS = {
     ),
     "<dtype>": Placeholder("|".join(DTYPES), DTYPES),
     "<gpus>": Placeholder("[1-9][0-9]*", ("2", "4", "8")),
-    "<key>": Placeholder(".+", ("memory_bytes", "kernels", "lengths.prompt")),
+    "<key>": Placeholder(".+", ("memory_bytes", "kernels", "lengths.prompt", "host_step_s")),
 }
 
 
@@ -35,7 +36,10 @@ SCENARIO_KEYS = (
         "or to a Hugging Face config.json, `{base: NAME, ...}`, or a whole model.", required=True),
     Key("workload", "reference", "The traffic: a name of workloads/, a path to a profile or to a trace "
         "(.csv, .jsonl, also with .gz), `{base: NAME, ...}`, or a whole workload.", required=True),
-    Key("engine", "mapping", "The serving engine's settings, by its own flag names.", {}),
+    Key("engine", "mapping", "The serving engine's settings, by its own flag names; or a name of `kneesim "
+        "list engines`, a path, or `{base: NAME, key: value, ...}`: an engine file, whose settings go before "
+        "the preset's.", {}),
+    *ENGINE_ORIGIN_KEYS,
     Key("engine.preset", "text", "Scheduling semantics and defaults, by name and version; the patch version "
         "may be left out.", "vllm-v1@0.32"),
     Key("engine.max_num_seqs", "count", "Most sequences in one batch.", minimum=1,
@@ -326,13 +330,18 @@ WORKLOAD_KEYS = (
     *_PROVENANCE_KEYS,
 )  # fmt: skip
 
+ENGINE_SETTINGS = engine_settings(SCENARIO_KEYS)
+
 TABLES: dict[str, tuple[Key, ...]] = {
     "scenarios": SCENARIO_KEYS,
     "hardware": HARDWARE_KEYS,
     "models": MODEL_KEYS,
     "workloads": WORKLOAD_KEYS,
+    "engines": engine_file_keys(SCENARIO_KEYS),
 }
 GROUPS: dict[str, Group] = {kind: grouped(keys) for kind, keys in TABLES.items()}
 
 SECTION_KINDS = {"hardware": "hardware", "model": "models", "workload": "workloads"}
-"""The scenario's sections that name a file of the catalogue, and its kind."""
+"""The scenario's sections that are a file of the catalogue, and its kind."""
+NAMING = {**SECTION_KINDS, "engine": "engines"}
+"""The same, and the engine, whose file lies under the scenario's own settings."""
