@@ -156,7 +156,7 @@ def test_an_interrupt_ends_quietly(kneesim: Called, monkeypatch: pytest.MonkeyPa
         (("list", "gpus"), "kind gpus is unknown"),
         (("list", "hardwar"), "did you mean hardware?"),
         (("show", "model", "lama-3-8b"), "did you mean llama-3-8b?"),
-        (("show", "engine", "vlm-v1"), "preset vlm-v1 is unknown"),
+        (("show", "engine", "vlm-v1"), "engine vlm-v1 is unknown; did you mean vllm-v1@0.33?"),
         (("frobnicate",), "No such command"),
         (("run",), "Missing argument"),
         (("run", "chat", "--max-leap", "0"), "--max-leap"),

@@ -154,10 +154,10 @@ def test_estimated_numbers_are_named_in_every_answer(mine: Path) -> None:
 def test_the_knees_error_bar_takes_the_files_intervals(mine: Path) -> None:
     """The worst known of the host's numbers stands for them all; a 90 % interval is 3.29 deviations wide."""
     loaded = scenario(str(mine))
-    assert _engine_error(loaded, "host_", HOST, "")[0] == 0.5
+    assert _engine_error(loaded, "host", HOST, "")[0] == 0.5
     measured = loaded.replace({"engine.host_sequence_s": 1e-6})
-    assert _engine_error(measured, "host_", HOST, "")[0] == pytest.approx(2e-4 / 3.29 / 2e-3, rel=1e-3)
-    assert _engine_error(loaded, "front_end_", FRONT_END, "published")[0] == FRONT_END
+    assert _engine_error(measured, "host", HOST, "")[0] == pytest.approx(2e-4 / 3.29 / 2e-3, rel=1e-3)
+    assert _engine_error(loaded, "front_end", FRONT_END, "published")[0] == FRONT_END
 
 
 # -- the catalogue -----------------------------------------------------------------------------------

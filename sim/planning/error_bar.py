@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from sim.hardware.efficiency import CLASSES
 from sim.planning.elasticities import Elasticities
 from sim.planning.interval import normal_quantile
+from sim.planning.resources import ENGINE_TIMES
 
 if TYPE_CHECKING:
     from sim.hardware import HardwareProfile, MemoryLedger
@@ -83,8 +84,8 @@ def parts_of(
     for name in CLASSES:
         if name != "all_reduce" or scenario.engine["tensor_parallel_size"] > 1:
             known[name] = _kernel_error(scenario, name)
-    known["host"] = _engine_error(scenario, "host_", HOST, "fitted to one engine on one host")
-    known["front_end"] = _engine_error(scenario, "front_end_", FRONT_END, "published values differ by this")
+    known["host"] = _engine_error(scenario, "host", HOST, "fitted to one engine on one host")
+    known["front_end"] = _engine_error(scenario, "front_end", FRONT_END, "published values differ by this")
     known["kv_blocks"] = _memory_error(scenario, ledger)
     parts = {}
     for name, (error, source) in known.items():
@@ -113,8 +114,8 @@ def _kernel_error(scenario: Scenario, kind: str) -> tuple[float, str]:
     return ESTIMATED_KERNELS, f"{key} is {origin.kind}, without a held-out error"
 
 
-def _engine_error(scenario: Scenario, prefix: str, otherwise: float, words: str) -> tuple[float, str]:
-    """The largest relative error of the engine's numbers whose names begin with *prefix*, by its file.
+def _engine_error(scenario: Scenario, part: str, otherwise: float, words: str) -> tuple[float, str]:
+    """The largest relative error of the engine's times of *part* (host, front_end), by its file.
 
     They are one scale: as uncertain as the one that is known worst. Where no file says, *otherwise*.
     """
@@ -122,7 +123,7 @@ def _engine_error(scenario: Scenario, prefix: str, otherwise: float, words: str)
     known = {
         key: spread
         for key, origin in (engine.get("provenance") or {}).items()
-        if key.startswith(prefix) and (spread := _relative_sd(engine[key], origin)) is not None
+        if key in ENGINE_TIMES[part] and (spread := _relative_sd(engine[key], origin)) is not None
     }
     if not known:
         return otherwise, words

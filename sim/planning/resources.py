@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 SPEEDS = ("compute", "memory_bandwidth", "link", "host", "front_end")
 SIZES = ("kv_blocks", "max_num_seqs", "max_num_batched_tokens")
-_ENGINE_TIMES = {
+ENGINE_TIMES = {
     "host": ("host_step_s", "host_sequence_s", "eager_layer_s"),
     "front_end": ("front_end_latency_s", "front_end_service_s", "front_end_prompt_token_s"),
 }
@@ -37,7 +37,7 @@ def scaled(scenario: Scenario, resource: str, factor: float, ledger: MemoryLedge
         "engine.max_cudagraph_capture_size": engine["max_cudagraph_capture_size"],
         **{f"engine.{name}": engine[name] for name in ("max_num_seqs", "max_num_batched_tokens")},
     }
-    for name in _ENGINE_TIMES.get(resource, ()):
+    for name in ENGINE_TIMES.get(resource, ()):
         changes[f"engine.{name}"] = engine[name] / factor
     if resource == "kv_blocks":
         changes["engine.num_gpu_blocks_override"] = int(ledger.num_gpu_blocks * factor)
