@@ -50,7 +50,7 @@ def test_a_decode_step_is_the_sum_of_its_operations(card: str, gpus: int) -> Non
     n, context = 32, 1000
     kv_bytes = n * (context + 15 / 2) * 2 * (8 // gpus) * 128 * 2
     kernel = profile.decode_attention("bf16")
-    attention_s = kernel.seconds(kernel.load_s(kv_bytes, n * 8 / gpus))
+    attention_s = kernel.smooth_s(kernel.load_s(kv_bytes, n * 8 / gpus))
     by_hand_s = (
         token_wise_s(asked, n, n)
         + spec.layers * attention_s
@@ -70,7 +70,7 @@ def test_a_prefill_chunk_is_the_sum_of_its_operations(card: str, gpus: int) -> N
     new, cached = 1024, 3000
     kernel = profile.prefill_attention("bf16")
     flops = kernel.flops(32 // gpus, 128, new, cached)
-    attention_s = kernel.seconds(flops, 32 // gpus * new)
+    attention_s = kernel.smooth_s(flops, 32 // gpus * new)
     host_s = asked.engine["host_step_s"] + asked.engine["host_sequence_s"]
     by_hand_s = token_wise_s(asked, new, 1) + spec.layers * attention_s + host_s
     model = step_time(card, tensor_parallel_size=gpus)

@@ -96,7 +96,7 @@ def decode_step_s(profile: HardwareProfile, model: ModelSpec, context_tokens: in
     kv_bytes = context_tokens * model.kv_bytes_per_token("bf16", 1) / model.layers
     layer_s = (
         sum(gemm.seconds(1.0, n, k) for n, k in model.layer_gemms(1))
-        + attention.seconds(attention.load_s(kv_bytes, model.kv_heads))
+        + attention.smooth_s(attention.load_s(kv_bytes, model.kv_heads))
         + profile.kernels.elementwise.seconds(model.elementwise_bytes_per_token(1))
     )
     return float(model.layers * layer_s + gemm.seconds(1.0, *model.lm_head_gemm(1)))

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.hardware import AllReduce, DecodeAttention, Elementwise, Gemm, PrefillAttention, Roofline
+from sim.hardware import (
+    AllReduce,
+    AttentionShape,
+    DecodeAttention,
+    Elementwise,
+    Gemm,
+    PrefillAttention,
+    Roofline,
+)
+from sim.hardware.residuals import Residuals
 
 work = st.floats(min_value=1.0, max_value=1e18)
 exponents = st.floats(min_value=0.5, max_value=5.0)
@@ -46,8 +57,8 @@ def test_arrays_and_numbers_agree() -> None:
     decode = DecodeAttention(3e12, 2e-8, 1.0, 1.2e-5)
     operations = [
         lambda t: gemm.seconds(t, 6144, 4096),
-        lambda t: prefill.seconds(prefill.flops(32, 128, t, 64), 32 * t),
-        lambda t: decode.seconds(decode.load_s(4096.0 * t, 8 * t)),
+        lambda t: prefill.smooth_s(prefill.flops(32, 128, t, 64), 32 * t),
+        lambda t: decode.smooth_s(decode.load_s(4096.0 * t, 8 * t)),
         AllReduce(4e-6, 2e11, 0.6).seconds,
         Elementwise(2.8e12, 2.5e-6).seconds,
     ]
@@ -86,6 +97,36 @@ def test_decode_load_adds_up_over_sequences(load: list[float]) -> None:
 def test_small_messages_and_short_contexts_cost_the_floor() -> None:
     """Nothing to move still takes the latency of the call."""
     assert AllReduce(4e-6, 2e11, 0.6).seconds(0.0) == pytest.approx(4e-6)
-    assert DecodeAttention(3e12, 2e-8, 0.98, 1.2e-5).seconds(0.0) == pytest.approx(1.2e-5)
-    assert PrefillAttention(6e14, 3e-10, 0.7, 1.1e-5).seconds(0.0, 0.0) == pytest.approx(1.1e-5)
+    assert DecodeAttention(3e12, 2e-8, 0.98, 1.2e-5).smooth_s(0.0) == pytest.approx(1.2e-5)
+    assert PrefillAttention(6e14, 3e-10, 0.7, 1.1e-5).smooth_s(0.0, 0.0) == pytest.approx(1.1e-5)
     assert Elementwise(2.8e12, 2.5e-6).seconds(2.8e6) == pytest.approx(3.5e-6)
+
+
+SHAPE = AttentionShape(heads=32, kv_heads=8, head_dim=128, kv_element_bytes=2.0)
+
+
+def test_attention_of_a_batch_counts_its_kv_bytes_and_pairs() -> None:
+    """4 sequences of 1000 tokens read 4000 x 2 x 8 x 128 x 2 bytes; chunks are charged their pairs."""
+    decode, prefill = DecodeAttention(3e12, 2e-8, 0.98, 1.2e-5), PrefillAttention(6e14, 3e-10, 0.7, 1.1e-5)
+    assert decode.seconds(4, 4000, SHAPE) == pytest.approx(decode.smooth_s(decode.load_s(4000 * 4096.0, 32)))
+    by_chunk = prefill.smooth_s(prefill.flops(32, 128, 512.0, 1000.0), 32 * 512.0)
+    assert prefill.seconds(512, 512 * 1000, 512 * 512, SHAPE) == pytest.approx(by_chunk)
+
+
+def test_a_residual_is_read_where_the_thread_blocks_are_as_many_and_as_long() -> None:
+    """Half the KV heads at twice the sequences is the same work to decode; a cached token counts as seen."""
+    nodes = {"head_sequences": np.array([1.0, 64.0]), "context_tokens": np.array([16.0, 4096.0])}
+    decode = DecodeAttention(3e12, 2e-8, 1.0, 1.2e-5, Residuals(nodes, np.array([[1.0, 1.5], [0.7, 2.0]])))
+    halved = AttentionShape(heads=16, kv_heads=4, head_dim=128, kv_element_bytes=2.0)
+    assert decode.seconds(4, 4 * 300, SHAPE) == pytest.approx(decode.seconds(8, 8 * 300, halved))
+    assert decode.seconds(8, 8 * 4096, SHAPE) == pytest.approx(2.0 * without_residual_s(decode, 8, 8 * 4096))
+
+    spans = Residuals({"span_tokens": np.array([256.0, 4096.0])}, np.array([1.0, 3.0]))
+    prefill = PrefillAttention(6e14, 0.0, 1.0, 0.0, 0.5, spans)
+    pairs = 256 * (1920 + 256 / 2)
+    assert prefill.seconds(256, 256 * 1920, 256**2, SHAPE) == pytest.approx(3 * 4 * 32 * 128 * pairs / 6e14)
+
+
+def without_residual_s(kernel: DecodeAttention, sequences: int, context_tokens: int) -> float:
+    """The kernel's time without its residual."""
+    return float(replace(kernel, residual=None).seconds(sequences, context_tokens, SHAPE))

@@ -64,7 +64,7 @@ def test_the_table_is_within_its_stated_error_on_every_shipped_profile(
     table = step_time(card, kv_cache_dtype=kv_cache_dtype)
     most_s = table.work_per_token_s * ledger_of(asked).kv_cache_tokens
     for work_s in np.geomspace(table.work_per_token_s, most_s, 500).tolist():
-        assert table.attention.at(work_s) == pytest.approx(kernel.seconds(work_s), rel=TABLE_ERROR)
+        assert table.attention.at(work_s) == pytest.approx(kernel.smooth_s(work_s), rel=TABLE_ERROR)
 
 
 # -- compositions ------------------------------------------------------------------------------------
@@ -84,7 +84,7 @@ def test_a_composition_lasts_as_long_as_its_iterations_together(card: str, n: in
     batch, total_s = begun(model, n, n * context), 0.0
     for done in range(300):
         load_s = (n * context + n * done) * model.work_per_token_s + n * model.work_per_sequence_s
-        total_s += base_s + model.layers * kernel.seconds(load_s)
+        total_s += base_s + model.layers * kernel.smooth_s(load_s)
         assert batch.elapsed_s(done + 1) == pytest.approx(total_s, rel=MIDPOINT_ERROR + TABLE_ERROR / 2)
 
 

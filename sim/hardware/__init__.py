@@ -3,10 +3,19 @@
 from sim.hardware.memory import MemoryLedger, memory_ledger
 from sim.hardware.parts import Link, Price, Provenance
 from sim.hardware.profile import HardwareProfile
-from sim.hardware.roofline import AllReduce, DecodeAttention, Elementwise, Gemm, PrefillAttention, Roofline
+from sim.hardware.roofline import (
+    AllReduce,
+    AttentionShape,
+    DecodeAttention,
+    Elementwise,
+    Gemm,
+    PrefillAttention,
+    Roofline,
+)
 
 __all__ = [
     "AllReduce",
+    "AttentionShape",
     "DecodeAttention",
     "Elementwise",
     "Gemm",

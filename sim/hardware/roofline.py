@@ -12,7 +12,10 @@ from typing import TypeVar
 
 import numpy as np
 
+from sim.hardware.residuals import Residuals
+
 Number = TypeVar("Number", float, np.ndarray)
+Quantity = float | np.ndarray
 
 
 def _norm(a: Number, b: Number, exponent: float) -> Number:
@@ -52,35 +55,84 @@ class Gemm:
 
 
 @dataclass(frozen=True)
+class AttentionShape:
+    """What one GPU holds of a layer's attention, and how many bytes a number has in its KV cache.
+
+    Numbers, or arrays of equal shapes with one entry for each call.
+    """
+
+    heads: Quantity
+    kv_heads: Quantity
+    head_dim: Quantity
+    kv_element_bytes: float
+
+    @property
+    def heads_per_kv_head(self) -> Quantity:
+        """Query heads that share a KV head."""
+        return self.heads / self.kv_heads
+
+    @property
+    def kv_bytes_per_token(self) -> Quantity:
+        """Keys and values that a token leaves in this layer on this GPU."""
+        return 2.0 * self.kv_heads * self.head_dim * self.kv_element_bytes
+
+
+@dataclass(frozen=True)
 class DecodeAttention:
     """Attention of one new token each of many sequences: `(o^p + y^p)^(1/p)`, `y = kv_bytes / B + c x work`.
 
-    `load_s` is y, which adds up over sequences; a layer's whole time is a function of that one number.
+    `load_s` is y, which adds up over sequences; a layer's whole smooth time is a function of that one number.
+    `residual` has what the form misses, by `head_sequences` (sequences x KV heads), `context_tokens` (of a
+    sequence) and `heads_per_kv_head`, or some of them.
     """
 
     bytes_per_s: float
     head_sequence_s: float
     exponent: float
     overhead_s: float
+    residual: Residuals | None = None
 
     def load_s(self, kv_bytes: Number, head_sequences: Number) -> Number:
         """y of one layer: *kv_bytes* read there, and sequences x KV heads on the GPU (*head_sequences*)."""
         return kv_bytes / self.bytes_per_s + head_sequences * self.head_sequence_s
 
-    def seconds(self, load_s: Number) -> Number:
-        """Time of one layer's call at that y; the caller leaves it out when nobody decodes."""
+    def smooth_s(self, load_s: Number) -> Number:
+        """Time of one layer's call at that y, residual aside."""
         return _norm(self.overhead_s + 0.0 * load_s, load_s, self.exponent)
+
+    def seconds(self, sequences: Quantity, context_tokens: Quantity, shape: AttentionShape) -> np.ndarray:
+        """Time of one layer's call for *sequences* that read *context_tokens* in all, in whole pages.
+
+        Equal or broadcastable shapes; the caller leaves it out when nobody decodes. Lengths enter by their
+        mean: how uneven they are is not in the published tables.
+        """
+        head_sequences = np.asarray(sequences * shape.kv_heads, dtype=float)
+        kv_bytes = np.asarray(context_tokens * shape.kv_bytes_per_token, dtype=float)
+        smooth_s = self.smooth_s(self.load_s(kv_bytes, head_sequences))
+        if self.residual is None:
+            return smooth_s
+        return smooth_s * self.residual.factor(
+            head_sequences=head_sequences,
+            context_tokens=context_tokens / np.maximum(sequences, 1),
+            heads_per_kv_head=shape.heads_per_kv_head,
+        )
 
 
 @dataclass(frozen=True)
 class PrefillAttention:
-    """Attention of prompt chunks: `(o^p + (flops / F + h x heads x tokens)^p)^(1/p)`, once a layer."""
+    """Attention of prompt chunks: `(o^p + (flops / F + h x heads x tokens)^p)^(1/p)`, once a layer.
+
+    `residual` has what the form misses, by `head_tokens` (query heads x new tokens), `span_tokens` and
+    `heads_per_kv_head`, or some of them. The span is the chunk without cached tokens in which a new token
+    sees as many others as here: what one thread block loops over, whether cached or new.
+    """
 
     flops_per_s: float
     head_token_s: float
     exponent: float
     overhead_s: float
     causal_weight: float = 0.5
+    residual: Residuals | None = None
 
     def flops(self, heads: int, head_dim: int, chunk_tokens: Number, cached_tokens: Number) -> Number:
         """Of *chunk_tokens* new ones after *cached_tokens*: `4 x heads x head_dim x c x (k + w c)`.
@@ -91,10 +143,29 @@ class PrefillAttention:
         """
         return 4.0 * heads * head_dim * chunk_tokens * (cached_tokens + self.causal_weight * chunk_tokens)
 
-    def seconds(self, flops: Number, head_tokens: Number) -> Number:
-        """Time of one layer's call: *flops* of its chunks, *head_tokens* = heads on the GPU x new tokens."""
+    def smooth_s(self, flops: Number, head_tokens: Number) -> Number:
+        """Time of one layer's call, residual aside: its chunks' *flops*, heads on the GPU x new tokens."""
         work_s = flops / self.flops_per_s + head_tokens * self.head_token_s
         return _norm(self.overhead_s + 0.0 * work_s, work_s, self.exponent)
+
+    def seconds(
+        self, new_tokens: Quantity, with_cached: Quantity, squares: Quantity, shape: AttentionShape
+    ) -> np.ndarray:
+        """Time of one layer's call over chunks of *new_tokens* in all.
+
+        *with_cached* sums new x cached tokens over the chunks, *squares* new x new. Equal or broadcastable
+        shapes; the caller leaves it out when there is no chunk.
+        """
+        pairs = np.asarray(with_cached + self.causal_weight * squares, dtype=float)
+        head_tokens = np.asarray(shape.heads * new_tokens, dtype=float)
+        smooth_s = self.smooth_s(4.0 * shape.heads * shape.head_dim * pairs, head_tokens)
+        if self.residual is None:
+            return smooth_s
+        return smooth_s * self.residual.factor(
+            head_tokens=head_tokens,
+            span_tokens=pairs / (self.causal_weight * np.maximum(new_tokens, 1)),
+            heads_per_kv_head=shape.heads_per_kv_head,
+        )
 
 
 @dataclass(frozen=True)
