@@ -65,8 +65,8 @@ def rates_over_peak(rows: pd.DataFrame, card: HardwareProfile) -> tuple[np.ndarr
 
 def judge_speeds(
     rows: pd.DataFrame, card: HardwareProfile, path: Path
-) -> tuple[pd.Index, list[str], list[str]]:
-    """The lines of rows faster than the card's peak, faults where the times' unit is wrong, notes elsewhere.
+) -> tuple[np.ndarray, list[str], list[str]]:
+    """Which rows are faster than the card's peak, faults where the times' unit is wrong, notes elsewhere.
 
     Bytes are judged only beyond the L2 cache, of which a loop over small operands takes its speed. Where more
     than a tenth of the rows of one operation, dtype and source are impossible, all of them are suspect.
@@ -84,7 +84,7 @@ def judge_speeds(
             faults.append(f"{place}: {sentence}")
         elif group["too_fast"].any():
             notes.append(f"{place}: {_named(group, card)}")
-    return judged.index[judged["too_fast"]], faults, notes
+    return judged["too_fast"].to_numpy(), faults, notes
 
 
 def _unit_fault(group: pd.DataFrame, card: HardwareProfile) -> str:

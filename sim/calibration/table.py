@@ -8,7 +8,7 @@ sequences with `kv_len` cached; an all-reduce of `bytes` a rank over `n_gpus`. A
 from __future__ import annotations
 
 import gzip
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -77,19 +77,38 @@ def read_tables(paths: Iterable[str | Path], card: HardwareProfile | None = None
     unit cannot be microseconds, a table given twice. Rows faster than the card's peak, and unknown operations
     and dtypes, are left out and said.
     """
-    import pandas as pd
-
     files = [Path(path) for path in paths]
     if not files:
         raise InputFault("name at least one kernel table")
     faults = [f"{path} is given twice" for path in dict.fromkeys(files) if files.count(path) > 1]
+    cells: dict[Path, pd.DataFrame] = {}
     notes: list[str] = []
-    tables: dict[Path, pd.DataFrame] = {}
-    for path in files:
+    for path in dict.fromkeys(files):
         try:
-            cells, remarks = read_cells(path)
-            tables[path] = _checked(cells, path)
+            cells[path], remarks = read_cells(path)
             notes += remarks
+        except InputFault as fault:
+            faults += fault.faults
+    return table_of(cells, card, faults, notes)
+
+
+def table_of(
+    cells: Mapping[Path, pd.DataFrame],
+    card: HardwareProfile | None = None,
+    faults: Iterable[str] = (),
+    notes: Iterable[str] = (),
+) -> KernelTable:
+    """The table of the rows of files, each indexed by its line there; as `read_tables`.
+
+    *faults* and *notes* of reading them come before its own.
+    """
+    import pandas as pd
+
+    faults, notes = list(faults), list(notes)
+    tables: dict[Path, pd.DataFrame] = {}
+    for path, rows in cells.items():
+        try:
+            tables[path] = _checked(rows.copy(), path)
         except InputFault as fault:
             faults += fault.faults
     try:
@@ -97,14 +116,17 @@ def read_tables(paths: Iterable[str | Path], card: HardwareProfile | None = None
     except InputFault as fault:
         raise InputFault([*faults, *fault.faults]) from None
     for path, table in tables.items():
-        impossible, sentences, remarks = judge_speeds(table[table["reason"] == ""], card, path)
-        table.loc[impossible, "reason"] = "faster than the card's peak"
+        known = np.flatnonzero(table["reason"] == "")
+        impossible, sentences, remarks = judge_speeds(table.iloc[known], card, path)
+        reason = table["reason"].to_numpy(dtype=object, copy=True)
+        reason[known[impossible]] = "faster than the card's peak"
+        table["reason"] = reason
         faults += sentences
         notes += remarks
     if faults:
         raise InputFault(faults)
     whole = pd.concat(tables.values(), ignore_index=True)
-    _refuse_copies(whole, files)
+    _refuse_copies(whole, list(tables))
     out = whole["reason"] != ""
     return KernelTable(card, whole[~out].drop(columns="reason"), whole[out], tuple(notes))
 

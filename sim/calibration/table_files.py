@@ -35,7 +35,7 @@ def read_cells(path: Path) -> tuple[pd.DataFrame, list[str]]:
         raise InputFault(f"{path} is not there{did_you_mean(path.name, near)}") from None
     except OSError as error:
         raise InputFault(f"{path} cannot be read: {error.strerror}") from None
-    rows, notes = (_parquet if path.suffix == ".parquet" else _csv)(content, path)
+    rows, notes = (read_parquet(content, path), []) if path.suffix == ".parquet" else _csv(content, path)
     if not len(rows):
         raise InputFault(f"{path} has no rows; a kernel table has a header and a line for each timing")
     for name in set(TEXTS) & set(rows.columns):
@@ -116,7 +116,8 @@ def _too_many(path: Path, width: int, line: int, fields: int) -> str:
     return f"{path}:{line}: {fields} fields, but the header has {width}; {hint}"
 
 
-def _parquet(content: bytes, path: Path) -> tuple[pd.DataFrame, list[str]]:
+def read_parquet(content: bytes, path: Path) -> pd.DataFrame:
+    """The rows of a parquet file's *content*, indexed from 1. Raises InputFault where it is none."""
     import pandas as pd
     import pyarrow as pa
 
@@ -126,4 +127,4 @@ def _parquet(content: bytes, path: Path) -> tuple[pd.DataFrame, list[str]]:
         reason = str(error).split("\n")[0].rstrip(".")
         raise InputFault(f"{path} is no whole parquet file ({reason}); it may be cut off") from None
     rows.index = pd.RangeIndex(1, len(rows) + 1)
-    return rows, []
+    return rows

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from sim.cli.calibrate import calibrate
 from sim.cli.output import note, note_written, progress_bar, say, say_json
 from sim.faults import InputFault
 from sim.files import make_folder
@@ -248,6 +249,9 @@ def bench(as_json: bool) -> None:
         from sim.report.text import bench_text
 
         say(bench_text(figures))
+
+
+app.add_command(calibrate)
 
 
 def _load(scenario: str, changes: tuple[str, ...]) -> Scenario:
