@@ -31,3 +31,12 @@ def test_an_axis_of_one_node_has_no_say() -> None:
     """A table over m alone, written with one n, is the same at every n."""
     table = Residuals({"m": M, "n": np.array([1.0])}, RATIOS[:, :1])
     np.testing.assert_allclose(table.factor(m=M, n=777.0), RATIOS[:, 0])
+
+
+def test_a_table_at_one_quantity_is_the_table_of_the_others() -> None:
+    """Fixing n first and asking for m later is asking for both, at nodes, between and outside."""
+    for n in (100.0, 512.0, 3000.0, 1e5):
+        np.testing.assert_allclose(
+            TABLE.at(n=n).factor(m=[0.5, 1, 7, 64, 99]), TABLE.factor(m=[0.5, 1, 7, 64, 99], n=n)
+        )
+    assert TABLE.at(m=3.0, n=700.0).factor() == pytest.approx(float(TABLE.factor(m=3.0, n=700.0)))

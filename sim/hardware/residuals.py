@@ -21,8 +21,18 @@ class Residuals:
     axes: Mapping[str, np.ndarray]
     ratios: np.ndarray
 
+    def at(self, **at: float) -> Residuals:
+        """The table of the other axes, where the quantities named are these."""
+        axes, logs = dict(self.axes), np.log(self.ratios)
+        for name in [name for name in self.axes if name in at]:
+            axis = list(axes).index(name)
+            below, share = between(axes.pop(name), np.asarray(float(at[name])))
+            above = min(int(below) + 1, logs.shape[axis] - 1)
+            logs = (1.0 - share) * logs.take(int(below), axis) + share * logs.take(above, axis)
+        return Residuals(axes, np.exp(logs))
+
     def factor(self, **at: float | np.ndarray) -> np.ndarray:
-        """The ratio at these quantities (equal or broadcastable shapes), one for each axis."""
+        """The ratio at these quantities (broadcastable shapes), one for each axis; others are idle."""
         corners = [between(nodes, np.asarray(at[name], dtype=float)) for name, nodes in self.axes.items()]
         logs = np.log(self.ratios)
         total: np.ndarray | float = 0.0

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import sqrt
 from typing import Any
 
 import numpy as np
 
-from sim.hardware import HardwareProfile
-from sim.model import ModelSpec
-from sim.serving.step_time import StepTime, WorkIntegral
+from sim import hardware
+from sim.hardware import AttentionShape, HardwareProfile
+from sim.model import KV_DTYPE_BYTES, ModelSpec
+from sim.serving.decode_attention import DecodeAttention, Seconds
+from sim.serving.prefill_attention import PrefillAttention
+from sim.serving.step_time import StepTime
 
 _HALF_BYTES = 2.0  # activations have 16 bits whatever the weights have
 _LOGIT_BYTES = 4.0
-_FINEST = 32.0  # times the usual table of attention's work
 _SAMPLER_PASSES = 3  # over the logits: read for the softmax, written, read to sample
 
 
@@ -30,34 +31,43 @@ def compile_step_time(
     A step reads *kv_cache_tokens* at most, or, where sequences share blocks, *most_context_tokens*.
     """
     gpus, kv_dtype = engine["tensor_parallel_size"], model.kv_dtype(engine["kv_cache_dtype"])
-    decode, prefill = profile.decode_attention(kv_dtype), profile.prefill_attention(kv_dtype)
-    heads, kv_heads = model.heads_per_gpu(gpus), model.kv_heads_per_gpu(gpus)
-    per_token_s = decode.load_s(model.kv_bytes_per_token(kv_dtype, gpus) / model.layers, 0)
-    # The last block of a sequence is read whole: on average half a block more than its tokens.
-    per_sequence_s = decode.load_s(0.0, kv_heads) + per_token_s * (engine["block_size"] - 1) / 2
-    # Half an iteration beyond a full cache: sums over iterations are taken between their midpoints.
-    most_context = max(kv_cache_tokens, most_context_tokens) + engine["max_num_seqs"]
-    fineness = min(sqrt(most_context / (kv_cache_tokens + engine["max_num_seqs"])), _FINEST)
-    most_work_s = most_context * per_token_s + engine["max_num_seqs"] * per_sequence_s
+    shape = AttentionShape(
+        heads=model.heads_per_gpu(gpus),
+        kv_heads=model.kv_heads_per_gpu(gpus),
+        head_dim=model.head_dim,
+        kv_element_bytes=KV_DTYPE_BYTES[kv_dtype],
+    )
     return StepTime(
         tokens_s=_token_table(profile, model, engine).tolist(),
         sampled_s=_sample_table(profile, model, engine).tolist(),
         host_step_s=engine["host_step_s"],
         host_sequence_s=engine["host_sequence_s"],
         layers=model.layers,
-        work_per_token_s=per_token_s,
-        work_per_sequence_s=per_sequence_s,
-        attention=WorkIntegral(decode.overhead_s, decode.exponent, most_work_s, fineness),
-        prefill_pair_s=4.0 * heads * model.head_dim / prefill.flops_per_s,
-        prefill_causal_weight=prefill.causal_weight,
-        prefill_token_s=heads * prefill.head_token_s,
-        prefill_overhead_s=prefill.overhead_s,
-        prefill_exponent=prefill.exponent,
+        attention=DecodeAttention(
+            _decode_seconds(profile.decode_attention(kv_dtype), shape, engine["block_size"]),
+            engine["max_num_seqs"],
+            max(kv_cache_tokens, most_context_tokens),
+            engine["max_model_len"],
+        ),
+        prefill=PrefillAttention(profile.prefill_attention(kv_dtype), shape),
         overlapped=engine["async_scheduling"],
         eager_s=model.layers * engine["eager_layer_s"],
         largest_graph=_largest_graph(engine),
         prefill_graphs=engine["cudagraph_prefill"],
     )
+
+
+def _decode_seconds(kernel: hardware.DecodeAttention, shape: AttentionShape, block_size: int) -> Seconds:
+    """Seconds a layer of n sequences, their contexts together being what is read but for the last blocks."""
+    if kernel.residual is not None:
+        kernel = kernel.where(heads_per_kv_head=float(shape.heads_per_kv_head))
+
+    def seconds(n: int | np.ndarray, context_tokens: np.ndarray) -> np.ndarray:
+        own = kernel.where(head_sequences=float(n * shape.kv_heads)) if isinstance(n, int) else kernel
+        # The last block of a sequence is read whole: on average half a block more than its tokens.
+        return own.seconds(n, context_tokens + n * (block_size - 1) / 2, shape)
+
+    return seconds
 
 
 def captured_sizes(largest: int) -> np.ndarray:

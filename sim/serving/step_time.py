@@ -16,57 +16,10 @@ from math import ceil, sqrt
 import numpy as np
 
 from sim.clock import GRID_SHIFT, on_grid
+from sim.serving.decode_attention import DecodeAttention
+from sim.serving.prefill_attention import PrefillAttention
 
-_NODES = 1024
 _NEVER = 1 << 40  # iterations
-
-
-class WorkIntegral:
-    """The integral of a smooth roofline over its work, by table.
-
-    Attention of decodes takes ``f(y) = (o**p + y**p)**(1/p)`` seconds a layer for *y* seconds of
-    memory traffic (`sim.hardware.roofline`). f is tabulated at nodes equally spaced in the square
-    root of y, where it bends, and integrated exactly between them as the straight lines that join
-    them (relative error below 1e-4, see the tests).
-    """
-
-    def __init__(
-        self, overhead_s: float, exponent: float, largest_work_s: float, fineness: float = 1.0
-    ) -> None:
-        nodes = ceil(_NODES * fineness)
-        root = np.linspace(0.0, sqrt(largest_work_s * 1.001), nodes + 2)  # rounding must not leave the table
-        work = root * root
-        value = (overhead_s**exponent + work**exponent) ** (1.0 / exponent)
-        width = np.diff(work)
-        rise = np.diff(value) / width
-        area = np.concatenate([[0.0], np.cumsum(width * (value[1:] + value[:-1]) / 2)])
-        self._overhead_s, self._exponent, self._largest_s = overhead_s, exponent, largest_work_s
-        self.per_root = (nodes + 1) / float(root[-1])
-        self._node = work[:-1]
-        self._value = value[:-1]
-        self._half_rise = rise / 2
-        self._area = area[:-1]
-        self.pieces = list(
-            zip(work[:-1].tolist(), value[:-1].tolist(), (rise / 2).tolist(), area[:-1].tolist(), strict=True)
-        )
-
-    def at(self, work_s: float) -> float:
-        """f(*work_s*), in s."""
-        node, value, half_rise, _ = self.pieces[int(sqrt(work_s) * self.per_root)]
-        return value + 2.0 * (work_s - node) * half_rise
-
-    def work_of(self, seconds: np.ndarray) -> np.ndarray:
-        """The work at which f takes *seconds* (any shape), in s; -inf where it never takes so little, and
-        infinite beyond the table."""
-        p, least_s = self._exponent, self._overhead_s
-        work_s = (np.maximum(seconds, least_s) ** p - least_s**p) ** (1.0 / p)
-        return np.where(seconds <= least_s, -np.inf, np.where(work_s >= self._largest_s, np.inf, work_s))
-
-    def upto(self, work_s: np.ndarray) -> np.ndarray:
-        """The integral of f from 0 to *work_s* (any shape), in s^2; `Composition` has it for scalars."""
-        i = (np.sqrt(work_s) * self.per_root).astype(np.int64)
-        d = work_s - self._node[i]
-        return self._area[i] + d * (self._value[i] + d * self._half_rise[i])
 
 
 class Composition:
@@ -78,38 +31,40 @@ class Composition:
 
     __slots__ = (
         "_base_s",
+        "_context",
         "_model",
+        "_n",
         "_offset",
         "_pace_s",
         "_per_root",
         "_pieces",
         "_scale",
-        "_step",
-        "_work",
+        "_tables",
         "start_s",
     )
 
     def __init__(self, model: StepTime) -> None:
-        self._model = model
-        self._pieces, self._per_root = model.attention.pieces, model.attention.per_root
+        self._model, self._tables = model, model.attention.pieces
         self.start_s = 0.0
 
     def begin(self, start_s: float, n: int, context_tokens: int) -> None:
         """*n* sequences decode on from *start_s*; their contexts sum to *context_tokens* at first."""
         model = self._model
         self.start_s = start_s
-        self._base_s, self._step, self._scale, lead = model.by_decodes[n]
-        self._work = work = context_tokens * model.work_per_token_s + lead
-        node, value, half_rise, area = self._pieces[int(sqrt(work) * self._per_root)]
-        d = work - node
+        self._n = n
+        self._base_s, self._scale, self._per_root = model.by_decodes[n]
+        self._pieces = self._tables[n] or model.attention.of(n)
+        self._context = context = context_tokens - 0.5 * n  # between the midpoints of iterations
+        node, value, half_rise, area = self._pieces[int(sqrt(context) * self._per_root)]
+        d = context - node
         self._offset = area + d * (value + d * half_rise)
         self._pace_s = self._base_s + model.layers * value
 
     def elapsed_s(self, iterations: int) -> float:
         """Time from the start to the end of the *iterations*-th iteration, on the grid."""
-        work = self._work + iterations * self._step  # from here on `WorkIntegral.upto`
-        node, value, half_rise, area = self._pieces[int(sqrt(work) * self._per_root)]
-        d = work - node
+        context = self._context + iterations * self._n  # from here on `DecodeAttention.upto`
+        node, value, half_rise, area = self._pieces[int(sqrt(context) * self._per_root)]
+        d = context - node
         area = area + d * (value + d * half_rise) - self._offset
         return (iterations * self._base_s + self._scale * area + GRID_SHIFT) - GRID_SHIFT
 
@@ -125,8 +80,8 @@ class Composition:
         count = last if guess > last else ceil(guess) or 1
         reached = self.elapsed_s(count)
         if reached - elapsed_s > 2.0 * base_s:
-            attention_s = self._model.attention.at(self._work + count * self._step)
-            pace_s = base_s + self._scale * self._step * attention_s
+            model, n = self._model, self._n
+            pace_s = base_s + model.layers * model.attention.at(n, self._context + count * n)
             count = max(1, count - int((reached - elapsed_s) / pace_s))
             reached = self.elapsed_s(count)
         while reached < elapsed_s and count < last:
@@ -151,10 +106,10 @@ class OverlappedComposition(Composition):
     def begin(self, start_s: float, n: int, context_tokens: int) -> None:
         """*n* sequences decode on from *start_s*; their contexts sum to *context_tokens* at first."""
         super().begin(start_s, n, context_tokens)
-        self._host_s, most_work = self._model.host_by_decodes[n]
+        self._host_s, most_context = self._model.host(n)
         self._host_bound, self._later_s = 0, 0.0
-        if self._work < most_work:
-            self._host_bound = count = ceil(min((most_work - self._work) / self._step, _NEVER))
+        if self._context < most_context:
+            self._host_bound = count = ceil(min((most_context - self._context) / n, _NEVER))
             if count < _NEVER:
                 self._later_s = count * self._host_s - super().elapsed_s(count)
 
@@ -185,10 +140,7 @@ class StepTime:
     work, *overlapped* with the GPU's (the longer of the two counts) or not (their sum does); eager_s: its
     launches where no CUDA graph covers the step, while the GPU runs what was launched. Graphs cover up
     to *largest_graph* tokens, those of prompts too if *prefill_graphs*.
-    work_per_token_s and work_per_sequence_s turn context into the memory traffic of attention of
-    decodes, *attention* is its smooth roofline, *layers* how often it runs. A prefill chunk of c tokens
-    after k cached ones is ``c * (pair_s * (k + causal_weight * c) + token_s)`` seconds of attention work
-    in each layer, smoothed with prefill_overhead_s and prefill_exponent.
+    *attention* of decodes and *prefill* attention run once in each of the *layers*.
     """
 
     tokens_s: Array[float]
@@ -196,45 +148,42 @@ class StepTime:
     host_step_s: float
     host_sequence_s: float
     layers: int
-    work_per_token_s: float
-    work_per_sequence_s: float
-    attention: WorkIntegral
-    prefill_pair_s: float
-    prefill_causal_weight: float
-    prefill_token_s: float
-    prefill_overhead_s: float
-    prefill_exponent: float
+    attention: DecodeAttention
+    prefill: PrefillAttention
     overlapped: bool = False
     eager_s: float = 0.0
     largest_graph: int = 0
     prefill_graphs: bool = True
-    by_decodes: list[tuple[float, float, float, float]] = field(init=False)
-    prefill_smoothing: tuple[float, float, float] = field(init=False)
-    host_by_decodes: list[tuple[float, float]] = field(init=False)
+    by_decodes: list[tuple[float, float, float]] = field(init=False)
+    host_s: list[float] = field(init=False)
+    host_context: list[float | None] = field(init=False)
     host_bound: bool = field(init=False)
 
     def __post_init__(self) -> None:
-        """Of a batch of n decodes: seconds without attention, work added an iteration, scale, lead.
-
-        The sum over iterations is the integral between their midpoints, which the lead provides for.
-        Of prefill attention's smoothing: the exponent, the overhead to its power, its inverse.
-        """
+        """Of a batch of n decodes: seconds without attention, what a layer's sum over contexts is worth, and
+        where in its table it is found."""
         n = np.arange(min(len(self.tokens_s), len(self.sampled_s)))
         base_s = np.asarray(self.tokens_s)[: len(n)] + np.asarray(self.sampled_s)[: len(n)]
         host_s = self.host_step_s + n * self.host_sequence_s
         if not self.overlapped:
             base_s = base_s + host_s
         host_s = host_s + self.eager_s * (n > self.largest_graph)
-        step_s = np.maximum(n, 1) * self.work_per_token_s
-        lead_s = n * self.work_per_sequence_s - 0.5 * step_s
-        columns = (base_s, step_s, self.layers / step_s, lead_s)
-        object.__setattr__(self, "by_decodes", list(zip(*(c.tolist() for c in columns), strict=True)))
-        p = self.prefill_exponent
-        object.__setattr__(self, "prefill_smoothing", (p, self.prefill_overhead_s**p, 1.0 / p))
-        most_work_s = self.attention.work_of((host_s - base_s) / self.layers) - 0.5 * step_s
-        host = list(zip(host_s.tolist(), most_work_s.tolist(), strict=True))
-        object.__setattr__(self, "host_by_decodes", host)
-        object.__setattr__(self, "host_bound", bool((most_work_s > 0.0).any()))
+        scale = self.layers / np.maximum(n, 1)
+        columns = base_s.tolist(), scale.tolist(), self.attention.per_root[: len(n)]
+        object.__setattr__(self, "by_decodes", list(zip(*columns, strict=True)))
+        object.__setattr__(self, "host_s", host_s.tolist())
+        object.__setattr__(self, "host_context", [None] * len(n))
+        least_s = base_s + self.layers * self.attention.least_s[: len(n)]
+        object.__setattr__(self, "host_bound", bool((host_s > least_s)[1:].any()))
+
+    def host(self, n: int) -> tuple[float, float]:
+        """The host's time in a step of *n* decodes, in s, and up to which sum of contexts (between the
+        midpoints of iterations) it is longer than the GPU's."""
+        most_context = self.host_context[n]
+        if most_context is None:
+            attention_s = (self.host_s[n] - self.by_decodes[n][0]) / self.layers
+            most_context = self.host_context[n] = self.attention.reaching(n, attention_s) - 0.5 * n
+        return self.host_s[n], most_context
 
     def composition(self) -> Composition:
         """A clock for batches of unchanging decodes; see `Composition`."""
@@ -263,14 +212,9 @@ class StepTime:
         if not self.overlapped:
             seconds += host_s
         if decodes:
-            seconds += self.layers * self.attention.at(
-                context_tokens * self.work_per_token_s + decodes * self.work_per_sequence_s
-            )
+            seconds += self.layers * self.attention.at(decodes, context_tokens)
         if prefills:
-            p, overhead, root = self.prefill_smoothing
-            pairs = with_cached + self.prefill_causal_weight * squares
-            work_s = pairs * self.prefill_pair_s + prefill_tokens * self.prefill_token_s
-            seconds += self.layers * (overhead + work_s**p) ** root
+            seconds += self.layers * self.prefill.seconds(prefill_tokens, with_cached, squares)
         if tokens > self.largest_graph or (prefills and not self.prefill_graphs):
             host_s += self.eager_s
         if host_s > seconds:
@@ -288,17 +232,18 @@ class StepTime:
 
     def elapsed_s(self, n: np.ndarray, context_tokens: np.ndarray, iterations: np.ndarray) -> np.ndarray:
         """`Composition.elapsed_s` for arrays of compositions (equal shapes), in s."""
-        base_s, step_s, scale, lead_s = np.asarray(self.by_decodes)[n].T
-        work = context_tokens * self.work_per_token_s + lead_s
-        before = self.attention.upto(work)
+        base_s, scale, _ = np.asarray(self.by_decodes)[n].T
+        context = context_tokens - 0.5 * n
+        before = self.attention.upto(n, context)
 
         def gpu_s(count: np.ndarray) -> np.ndarray:
-            return on_grid(count * base_s + scale * (self.attention.upto(work + count * step_s) - before))
+            return on_grid(count * base_s + scale * (self.attention.upto(n, context + count * n) - before))
 
         if not self.host_bound:
             return gpu_s(iterations)
-        host_s, most_work_s = np.asarray(self.host_by_decodes)[n].T
-        bound = np.ceil(np.clip((most_work_s - work) / step_s, 0.0, _NEVER))
+        each, owner = np.unique(n, return_inverse=True)
+        host_s, most_context = np.array([self.host(one) for one in each.tolist()]).reshape(-1, 2)[owner].T
+        bound = np.ceil(np.clip((most_context - context) / n, 0.0, _NEVER))
         later_s = np.where(bound < _NEVER, bound * host_s - gpu_s(np.where(bound < _NEVER, bound, 0.0)), 0.0)
         within = iterations <= bound
         return np.where(within, on_grid(iterations * host_s), on_grid(gpu_s(iterations) + later_s))
