@@ -1,0 +1,114 @@
+"""In which order points are measured: those first that tell most about the rest."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from sim.calibration.measure.grids import Classes
+from sim.calibration.measure.points import Point, work
+
+_SIZES = ("m", "n", "k", "batch", "q_len", "kv_len", "heads", "kv_heads", "head_dim", "bytes", "n_gpus")
+_CALLS = 8  # a point costs about so many of its calls: one to begin with, warm-up, the repeats
+_SETUP_S = 0.02
+_SLOWEST = (1e8, 1e9)  # flops and bytes per s that a kernel nothing is known of is trusted to reach
+
+
+def ordered(classes: Classes) -> list[Point]:
+    """All points, each once. Whenever one stops, what is done is spread over all classes and sizes.
+
+    Classes take turns by their shares; within a class each next point is the one farthest, in the
+    logarithms of its sizes, from all before it: the corners, then the middles, then between.
+    """
+    turns = [
+        (rank / share, number, point)
+        for number, (share, points) in enumerate(classes.values())
+        for rank, point in enumerate(farthest_first(points), 1)
+    ]
+    return list(dict.fromkeys(point for _, _, point in sorted(turns, key=lambda turn: turn[:2])))
+
+
+def farthest_first(points: Sequence[Point]) -> list[Point]:
+    """*points*, the middle one first, then always the one farthest from those already there.
+
+    Points that differ in variant alone stay together. Gonzalez, Theoretical Computer Science 38 (1985).
+    """
+    groups: dict[tuple[float, ...], list[Point]] = {}
+    for point in points:
+        groups.setdefault(_place(point), []).append(point)
+    places = np.array(list(groups))
+    order = _order(places)
+    together = list(groups.values())
+    return [point for index in order for point in together[index]]
+
+
+def _order(places: np.ndarray) -> list[int]:
+    middle = (places.max(axis=0) + places.min(axis=0)) / 2
+    order = [int(np.argmin(((places - middle) ** 2).sum(axis=1)))]
+    apart = np.full(len(places), np.inf)
+    while len(order) < len(places):
+        apart = np.minimum(apart, ((places - places[order[-1]]) ** 2).sum(axis=1))
+        order.append(int(np.argmax(apart)))
+    return order
+
+
+def _place(point: Point) -> tuple[float, ...]:
+    return tuple(float(np.log2(1 + (getattr(point, size) or 0))) for size in _SIZES)
+
+
+@dataclass
+class Pace:
+    """How long a point will take, judged by the fastest seen of its op, types and variant.
+
+    A small kernel's rates are far below a large one's, so that the first guesses are too long, and shrink.
+    """
+
+    _rates: dict[tuple[str | None, ...], tuple[float, float]] = field(default_factory=dict)
+
+    def learn(self, point: Point, time_s: float) -> None:
+        """A call of *point* took *time_s*."""
+        flops, moved = work(point)
+        known = self._rates.get(_kind(point), (0.0, 0.0))
+        self._rates[_kind(point)] = max(known[0], flops / time_s), max(known[1], moved / time_s)
+
+    def cost_s(self, point: Point) -> float:
+        """What measuring *point* will take on the clock."""
+        rates = self._rates.get(_kind(point), _SLOWEST)
+        amounts = work(point)
+        calls = sum(amount / rate for amount, rate in zip(amounts, rates, strict=True) if rate > 0)
+        return _SETUP_S + _CALLS * calls
+
+
+def _kind(point: Point) -> tuple[str | None, ...]:
+    return point.op, point.dtype, point.kv_dtype, point.variant
+
+
+class Queue:
+    """Points still to be measured: the first in order that is not too long goes first.
+
+    Points that no guess lets through yet wait, and are tried again when the guesses have changed.
+    """
+
+    def __init__(self, points: Sequence[Point], pace: Pace) -> None:
+        self._ready = list(enumerate(points))
+        heapq.heapify(self._ready)
+        self._long: list[tuple[int, Point]] = []
+        self._pace = pace
+
+    def __len__(self) -> int:
+        return len(self._ready) + len(self._long)
+
+    def next(self, most_s: float) -> Point | None:
+        """The next point that costs at most *most_s*, taken out; None if there is none."""
+        for entry in [one for one in self._long if self._pace.cost_s(one[1]) <= most_s]:
+            self._long.remove(entry)
+            heapq.heappush(self._ready, entry)
+        while self._ready:
+            entry = heapq.heappop(self._ready)
+            if self._pace.cost_s(entry[1]) <= most_s:
+                return entry[1]
+            self._long.append(entry)
+        return None
