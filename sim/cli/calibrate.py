@@ -15,6 +15,22 @@ def calibrate() -> None:
     """Measure kernels, fit a hardware profile to them, and see how far it holds."""
 
 
+@calibrate.command("measure")
+@click.option("--device", type=click.Choice(["cuda", "cpu"]), required=True, help="What to measure.")
+@click.option("--out", required=True, metavar="TABLE.csv", type=click.Path(path_type=Path))
+@click.option("--models", default="", metavar="A,B,...", help="Whose shapes to measure; five if not given.")
+@click.option("--minutes", type=float, default=6.0, show_default=True, help="Time; what tells most is first.")
+def measure_here(device: str, out: Path, models: str, minutes: float) -> None:
+    """Measure kernels on this machine into a table for `calibrate fit`; goes on after a kill.
+
+    It needs PyTorch. On a machine with torch, numpy and yaml alone, with the folder `sim` copied there:
+    python -m sim.calibration.measure with the same options.
+    """
+    from sim.calibration.measure.command import measure
+
+    say(measure(device, out, [name.strip() for name in models.split(",") if name.strip()], minutes))
+
+
 @calibrate.command("import")
 @click.argument("origin", type=click.Choice(["vidur", "aiconfigurator"]))
 @click.argument("files", nargs=-1, required=True, metavar="FILE...", type=click.Path(path_type=Path))

@@ -8,8 +8,9 @@ from typing import Any
 
 from sim.calibration.measure.bench import Bench, Call, Prepared, refuse
 from sim.calibration.measure.device import CannotRun
-from sim.calibration.measure.points import ELEMENT_BYTES, Point, lengths
+from sim.calibration.measure.points import Point, lengths
 from sim.calibration.measure.sdpa import sdpa_calls
+from sim.model import WEIGHT_DTYPE_BYTES
 
 PAGE_TOKENS = 16
 _WORKSPACE_BYTES = 256 * 2**20
@@ -52,7 +53,7 @@ def batch_of(bench: Bench, point: Point) -> Batch:
     heads, kv_heads, head_dim = point.heads or 0, point.kv_heads or 0, point.head_dim or 0
     dtype = point.kv_dtype or point.dtype
     shape = (sum(pages), PAGE_TOKENS, kv_heads, head_dim)
-    cache_bytes = 2 * ELEMENT_BYTES[dtype] * sum(pages) * PAGE_TOKENS * kv_heads * head_dim
+    cache_bytes = 2 * WEIGHT_DTYPE_BYTES[dtype] * sum(pages) * PAGE_TOKENS * kv_heads * head_dim
     query_bytes = 4.0 * sum(new) * heads * head_dim
     copies = bench.copies(cache_bytes, fixed_bytes=query_bytes + _WORKSPACE_BYTES)
     order = torch.randperm(sum(pages), device=bench.device).to(torch.int32)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from sim.calibration.measure.bench import Bench, Call, Prepared
-from sim.calibration.measure.points import ELEMENT_BYTES, Point
+from sim.calibration.measure.points import Point
+from sim.model import WEIGHT_DTYPE_BYTES
 
 _FP8_MAX, _INT8_MAX = 448.0, 127.0
 _INT8_ROWS = 17  # torch._int_mm takes no fewer on CUDA: smaller batches are padded
@@ -16,7 +17,7 @@ _INT4_TILES = 8
 def gemm(bench: Bench, point: Point) -> Prepared:
     """Calls of one linear layer, weights rotated. Output and activations stay, as they do in an engine."""
     m, n, k = point.m or 0, point.n or 0, point.k or 0
-    weight_bytes = n * k * max(ELEMENT_BYTES[point.dtype], 0.5)
+    weight_bytes = n * k * max(WEIGHT_DTYPE_BYTES[point.dtype], 0.5)
     copies = bench.copies(weight_bytes, fixed_bytes=2.0 * m * (k + n) + 2.0 * n * k)
     make = {"fp8": _fp8, "int8": _int8, "int4": _int4}.get(point.dtype, _half)
     return Prepared(make(bench, point, m, n, k, copies))

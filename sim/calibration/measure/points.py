@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import cache
 
-COLUMNS = (
-    "gpu", "source", "op", "dtype", "m", "n", "k", "batch", "q_len", "kv_len",
-    "heads", "kv_heads", "head_dim", "kv_dtype", "bytes", "n_gpus", "time_us",
-)  # fmt: skip
-"""The kernel table's columns, in order; a cell that does not belong to a row's op is empty."""
-
-ELEMENT_BYTES: Mapping[str, float] = {"bf16": 2, "fp16": 2, "fp8": 1, "int8": 1, "int4": 0.5}
+from sim.calibration.table import COLUMNS
+from sim.model import WEIGHT_DTYPE_BYTES
 
 _HALF_BYTES = 2  # activations are in 16 bits
 _PREFIX = "kneesim"
@@ -124,15 +118,15 @@ def _ragged(batch: int, mean: int) -> list[int]:
 
 
 def _linear(dtype: str, m: int, n: int, k: int) -> tuple[float, float]:
-    return 2.0 * m * n * k, n * k * ELEMENT_BYTES[dtype] + m * (n + k) * _HALF_BYTES
+    return 2.0 * m * n * k, n * k * WEIGHT_DTYPE_BYTES[dtype] + m * (n + k) * _HALF_BYTES
 
 
 def _attention(point: Point) -> tuple[float, float]:
     new, total = lengths(point)
     heads, kv_heads, head_dim = _int(point.heads), _int(point.kv_heads), _int(point.head_dim)
     pairs = sum(q * (kv - (q - 1) / 2) for q, kv in zip(new, total, strict=True))
-    cache = sum(total) * 2 * kv_heads * head_dim * ELEMENT_BYTES[point.kv_dtype or point.dtype]
-    return 4.0 * heads * head_dim * pairs, cache + 2 * sum(new) * heads * head_dim * _HALF_BYTES
+    kv_bytes = sum(total) * 2 * kv_heads * head_dim * WEIGHT_DTYPE_BYTES[point.kv_dtype or point.dtype]
+    return 4.0 * heads * head_dim * pairs, kv_bytes + 2 * sum(new) * heads * head_dim * _HALF_BYTES
 
 
 def _int(value: int | None) -> int:

@@ -6,7 +6,8 @@ from itertools import groupby
 from typing import Any
 
 from sim.calibration.measure.bench import Bench, Call
-from sim.calibration.measure.points import ELEMENT_BYTES, Point, lengths
+from sim.calibration.measure.points import Point, lengths
+from sim.model import WEIGHT_DTYPE_BYTES
 
 
 def sdpa_calls(bench: Bench, point: Point) -> list[Call]:
@@ -16,7 +17,7 @@ def sdpa_calls(bench: Bench, point: Point) -> list[Call]:
     """
     kv_heads, head_dim = point.kv_heads or 0, point.head_dim or 0
     new, total = lengths(point)
-    cache_bytes = 2 * sum(total) * kv_heads * head_dim * ELEMENT_BYTES[point.kv_dtype or point.dtype]
+    cache_bytes = 2 * sum(total) * kv_heads * head_dim * WEIGHT_DTYPE_BYTES[point.kv_dtype or point.dtype]
     copies = bench.copies(cache_bytes, fixed_bytes=4.0 * sum(new) * (point.heads or 0) * head_dim)
     sequences = list(zip(new, total, strict=True))
     return [_together([_kernel(bench, point, part) for part in _parts(sequences)]) for _ in range(copies)]

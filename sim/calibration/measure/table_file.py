@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from sim.calibration.measure.device import Timing
-from sim.calibration.measure.points import COLUMNS, Point, backend_of
+from sim.calibration.measure.points import Point, backend_of
+from sim.calibration.table import COLUMNS
 from sim.faults import InputFault
 from sim.files import write_whole
 
