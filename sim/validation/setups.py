@@ -1,0 +1,200 @@
+"""From a measured point to a scenario that says the same, or a sentence why there is none.
+
+What a row leaves open is filled from the tables of `engines`, `lengths` and here: by engine, kind of lengths
+and harness, never by row.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from sim.faults import InputFault
+from sim.hardware import HardwareProfile
+from sim.scenario import Scenario, load
+from sim.simulation import ledger_of
+from sim.validation.engines import EngineRow, engine_of
+from sim.validation.flags import noted_offline_batch, read_flags
+from sim.validation.lengths import Lengths, lengths_of, mean_output_tokens
+from sim.validation.names import card_of, model_of
+from sim.validation.points import Point
+
+WAVES = 10
+"""Requests a user of a closed loop sends, where the row does not say how many there were."""
+RATE_REQUESTS = 1000
+"""Requests of an open loop, where the row does not say how many there were."""
+OFFLINE_REQUESTS = 3000
+"""Requests of an offline batch, where the row does not say how many there were."""
+_BLOCK = 16
+_WEIGHTS = {"fp16": "fp16", "bf16": "bf16", "fp8": "fp8", "fp8-block": "fp8", "int8": "int8"}
+_NEAR_CAPACITY = 0.85
+"""Share of its own offline rate from which on an open loop counts as saturated."""
+_SERVED = 0.95
+"""Share of the offered requests that a server below capacity completes in time."""
+
+
+@dataclass(frozen=True)
+class Setup:
+    """A point as a scenario. A server of several replicas is simulated as one of them with its share."""
+
+    point: Point
+    scenario: Scenario
+    replicas: int
+    estimated: bool
+    """Whether the card's kernels are estimates, not measured."""
+
+
+def setup_of(point: Point) -> Setup | str:
+    """The scenario of *point*, or the sentence that says why it has none."""
+    engine = engine_of(point)
+    if engine is None:
+        return f"engine {point.engine} is not simulated"
+    if reason := _not_simulated(point):
+        return reason
+    lengths = lengths_of(point, engine.in_lockstep)
+    if isinstance(lengths, str):
+        return lengths
+    try:
+        return _resolved(point, engine, lengths)
+    except InputFault as fault:
+        return fault.faults[0].removeprefix("scenario: ").removeprefix("point: ")
+
+
+def _not_simulated(point: Point) -> str:
+    """What no scenario can say of the row's server; nothing if one can."""
+    weights = point.weight_dtype.casefold()
+    if weights and weights not in _WEIGHTS:
+        return f"weights in {point.weight_dtype} have no kernels in a profile"
+    if (point.n_gpu or 1) > 1 and point.tp is None:
+        return f"the row does not say how {point.n_gpu} GPUs are used"
+    if (point.n_gpu or 1) % (point.tp or 1):
+        return f"{point.n_gpu} GPUs are no whole number of groups of {point.tp}"
+    if re.search(r"-pp 2|pp[2-9]", point.flags):
+        return "pipeline parallelism is not simulated"
+    return ""
+
+
+def _resolved(point: Point, engine: EngineRow, lengths: Lengths) -> Setup | str:
+    told = read_flags(point.flags)
+    replicas = max((point.n_gpu or 1) // (point.tp or 1), 1)
+    card = card_of(point.gpu)
+    base = _base(card, model_of(point.model))
+    changes: dict[str, Any] = {
+        "engine": _engine(point, engine, told),
+        "workload": {"arrivals": {"kind": "poisson"}, "lengths": lengths},
+        "load": _load(point, replicas),
+        "run": {"requests": _requests(point, replicas), "warmup": 0},
+    }
+    if engine.reserves_output:
+        changes["admission"] = _admission(lengths)
+    scenario = _fitting(base.replace(changes, "point"), engine, told)
+    if isinstance(scenario, str):
+        return scenario
+    return Setup(point, scenario, replicas, _is_estimated(card))
+
+
+@lru_cache(maxsize=256)
+def _base(card: str, model: str) -> Scenario:
+    return load(
+        {
+            "hardware": card,
+            "model": model,
+            "engine": {},
+            "workload": {"lengths": {"kind": "fixed", "prompt_tokens": 1, "output_tokens": 1}},
+            "load": {"rate_per_s": 1},
+        }
+    )
+
+
+def _engine(point: Point, engine: EngineRow, told: Mapping[str, Any]) -> dict[str, Any]:
+    weights = _WEIGHTS.get(point.weight_dtype.casefold(), "fp8" if "fp8" in point.model.casefold() else "auto")
+    kv = next((name for name in ("fp8", "int8", "bf16", "fp16") if name in point.kv_dtype.casefold()), None)
+    settings: dict[str, Any] = {
+        "tensor_parallel_size": point.tp or 1,
+        "weight_dtype": weights,
+        "kv_cache_dtype": kv or engine.kv_dtype_of.get(weights, "auto"),
+        **engine.settings,
+    }
+    for key, value in told.items():
+        if key == "kv_cache_tokens":
+            settings["num_gpu_blocks_override"] = value // _BLOCK + 1
+        elif key not in ("kv_free_fraction", "scheduler_steps", "replicas"):
+            settings[key] = value
+    if point.load_kind == "offline" and (batch := noted_offline_batch(point.flags)):
+        settings["max_num_seqs"] = batch
+    return settings
+
+
+def _admission(lengths: Lengths) -> dict[str, Any]:
+    """A reservation of what was promised: the answer itself if all are equal, else their mean."""
+    output = lengths["output"]
+    expected = round(mean_output_tokens(lengths))
+    if output["sigma"][0] == 0:
+        return {"reserve": "max", "max_output_tokens": expected}
+    return {"reserve": "expected", "expected_output_tokens": expected}
+
+
+def is_plateau(point: Point) -> bool:
+    """Whether the row is the plateau under rising rates: as many requests as the engine can serve."""
+    return point.load_kind == "rate" and "plateau" in point.notes and point.req_per_s is not None
+
+
+def _load(point: Point, replicas: int) -> dict[str, Any]:
+    value = point.load_value or 1.0
+    if point.load_kind == "offline" or is_plateau(point):
+        return {"mode": "burst"}
+    if point.load_kind == "rate":
+        return {"rate_per_s": value / replicas}
+    return {"concurrency": max(round(value / replicas), 1)}
+
+
+def _requests(point: Point, replicas: int) -> int:
+    if point.n_requests is not None:
+        return max(round(point.n_requests / replicas), 1)
+    if point.load_kind == "concurrency":
+        return max(round((point.load_value or 1) / replicas), 1) * WAVES
+    return RATE_REQUESTS if point.load_kind == "rate" else OFFLINE_REQUESTS
+
+
+def _fitting(scenario: Scenario, engine: EngineRow, told: Mapping[str, Any]) -> Scenario | str:
+    """The scenario with the KV cache that its engine would take, and a context that fits in it."""
+    fraction = told.get("kv_free_fraction", engine.kv_free_fraction)
+    pool_is_told = "kv_cache_memory_bytes" in told or "kv_cache_tokens" in told
+    ledger = ledger_of(scenario)
+    if fraction is not None and not pool_is_told:
+        left = ledger.gpu_memory_bytes - ledger.weights_bytes - ledger.activation_bytes - ledger.overhead_bytes
+        if left <= 0:
+            return "the model does not fit in the card's memory"
+        scenario = scenario.replace({"engine.kv_cache_memory_bytes": int(fraction * left)}, "point")
+        ledger = ledger_of(scenario)
+    if not ledger.fits and "max_model_len" not in told and ledger.kv_cache_tokens > _BLOCK:
+        longest = (ledger.num_gpu_blocks - 1) * _BLOCK
+        scenario = scenario.replace({"engine.max_model_len": longest}, "point")
+        ledger = ledger_of(scenario)
+    return scenario if ledger.fits else f"does not fit: {ledger.reason}"
+
+
+@lru_cache(maxsize=64)
+def _is_estimated(card: str) -> bool:
+    profile = HardwareProfile.from_mapping(_base(card, "llama-3-8b").hardware)
+    return profile.provenance("kernels.gemm.bf16.flops_per_s").kind != "measured"
+
+
+def below_capacity(point: Point, offline_req_per_s: float | None) -> bool:
+    """Whether the load leaves the server time: one user, one request, or a rate that it keeps up with.
+
+    *offline_req_per_s* is what the same set-up serves when all requests are there at once, if known.
+    """
+    if point.load_kind == "concurrency":
+        return point.load_value == 1
+    if point.load_kind == "offline":
+        return point.n_requests == 1
+    if is_plateau(point):
+        return False
+    offered = point.load_value or 0.0
+    if point.req_per_s is not None:
+        return point.req_per_s >= _SERVED * offered
+    return offline_req_per_s is None or offered < _NEAR_CAPACITY * offline_req_per_s
