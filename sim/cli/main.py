@@ -10,6 +10,7 @@ import click
 
 from sim.cli.calibrate import calibrate
 from sim.cli.output import note, note_written, progress_bar, say, say_json
+from sim.cli.validate import validate
 from sim.faults import InputFault
 from sim.files import make_folder
 from sim.version import __version__
@@ -252,6 +253,7 @@ def bench(as_json: bool) -> None:
 
 
 app.add_command(calibrate)
+app.add_command(validate)
 
 
 def _load(scenario: str, changes: tuple[str, ...]) -> Scenario:

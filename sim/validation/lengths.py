@@ -34,10 +34,8 @@ def lengths_of(point: Point, in_lockstep: bool) -> Lengths | str:
     """The workload's `lengths`, or why the row does not tell them."""
     prompt = _side(point, point.isl_dist, point.isl_mean, 0)
     output = _side(point, point.osl_dist, point.osl_mean, 1)
-    for side, told in (("prompts", prompt), ("answers", output)):
-        if told is None:
-            return f"the row does not say how long {side} are"
-    assert prompt is not None and output is not None
+    if prompt is None or output is None:
+        return f"the row does not say how long {'prompts' if prompt is None else 'answers'} are"
     if _is_nominal(point) and not in_lockstep and output["kind"] == "fixed":
         output = lognormal(output["mean"], NOMINAL_SPREAD)
     return {"kind": "mixture", "prompt": _mixture(prompt), "output": _mixture(output)}
@@ -78,8 +76,7 @@ def _side(point: Point, words: str, mean: float | None, which: int) -> Lengths |
         sigma = math.log(tail / median) / 1.2816
         return lognormal(median * math.exp(sigma * sigma / 2), sigma)
     if mean is None:
-        mean = next((known[which] for key, known in KNOWN_MEANS.items() if key in point.isl_dist.casefold()),
-                    None)  # fmt: skip
+        mean = _known_mean(point.isl_dist.casefold(), which)
     cap = re.search(r"capped (\d+)|max_tokens (\d+)|\bmax (\d+)\b", said) if which else None
     most = float(next(group for group in cap.groups() if group)) if cap else math.inf
     if mean is None:
@@ -91,6 +88,12 @@ def _side(point: Point, words: str, mean: float | None, which: int) -> Lengths |
     if any(word in said for word in ("sharegpt", "openorca", "chat")) and "longctx" not in said:
         return lognormal(mean, CONVERSATION_SIGMA, max(CONVERSATION_CAP, 2 * mean))
     return {"kind": "fixed", "mean": mean}
+
+
+def _known_mean(said: str, which: int) -> float | None:
+    if "longctx" in said:  # another set than its name says
+        return None
+    return next((known[which] for key, known in KNOWN_MEANS.items() if key in said), None)
 
 
 def _mixture(side: Lengths) -> dict[str, Any]:

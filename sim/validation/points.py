@@ -119,7 +119,7 @@ def _read_rows(place: Path) -> tuple[list[str], list[tuple[int, dict[str, str]]]
     except OSError as error:
         raise InputFault(f"{place} cannot be read: {error.strerror or error}") from error
     except (UnicodeDecodeError, EOFError) as error:
-        raise InputFault(f"{place} must be a CSV file in UTF-8, whole (it ends early or is another)") from error
+        raise InputFault(f"{place} must be a whole CSV file in UTF-8 (it ends early, or is none)") from error
     reader = csv.DictReader(io.StringIO(text, newline=""), restkey="", strict=True)
     try:
         rows = [(reader.line_num, row) for row in reader]
@@ -191,7 +191,7 @@ def _number(text: str) -> float | None:
 
 
 def _point(name: str, row: Mapping[str, str]) -> Point:
-    texts = {key: (row.get(key) or "").strip() for key in _TEXTS}
+    texts: dict[str, Any] = {key: (row.get(key) or "").strip() for key in _TEXTS}
     texts["id"], texts["setup"] = name, texts["setup"] or name
     numbers: dict[str, Any] = {key: _number((row.get(key) or "").strip()) for key in (*_LENGTHS, *_RATES)}
     for key in _COUNTS:

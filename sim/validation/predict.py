@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,9 +14,11 @@ from sim.faults import InputFault
 from sim.results import Result
 from sim.scenario import Scenario
 from sim.simulation import simulate
-from sim.validation.constants import Constants
 from sim.validation.points import LATENCIES, Point
 from sim.validation.setups import Setup, setup_of
+
+if TYPE_CHECKING:
+    from sim.calibration.constants import Constants
 
 Advance = Callable[[int, int, str], None]
 Metrics = Mapping[str, float]
@@ -47,16 +50,17 @@ class Predictor:
     """Predictions by scenario and constants, each made once."""
 
     def __init__(self) -> None:
-        self._made: dict[tuple[str, Constants], Metrics | str] = {}
+        self._made: dict[tuple[str, Constants | None], Metrics | str] = {}
 
     def __call__(self, case: Case, constants: Constants | None = None) -> Metrics | str:
         """The metrics of *case* with *constants* in place of its own, or why there are none."""
-        chosen = constants or Constants()
-        key = (case.key, chosen)
+        key = (case.key, constants)
         if key not in self._made:
             if len(self._made) >= _KEPT:
                 self._made.clear()
-            self._made[key] = _made(chosen.applied(case.setup.scenario), case.setup.replicas)
+            scenario = case.setup.scenario
+            scenario = scenario if constants is None else constants.applied(scenario)
+            self._made[key] = _made(scenario, case.setup.replicas)
         return self._made[key]
 
 

@@ -110,7 +110,8 @@ def _base(card: str, model: str) -> Scenario:
 
 
 def _engine(point: Point, engine: EngineRow, told: Mapping[str, Any]) -> dict[str, Any]:
-    weights = _WEIGHTS.get(point.weight_dtype.casefold(), "fp8" if "fp8" in point.model.casefold() else "auto")
+    named = "fp8" if "fp8" in point.model.casefold() else "auto"
+    weights = _WEIGHTS.get(point.weight_dtype.casefold(), named)
     kv = next((name for name in ("fp8", "int8", "bf16", "fp16") if name in point.kv_dtype.casefold()), None)
     settings: dict[str, Any] = {
         "tensor_parallel_size": point.tp or 1,
@@ -165,7 +166,8 @@ def _fitting(scenario: Scenario, engine: EngineRow, told: Mapping[str, Any]) -> 
     pool_is_told = "kv_cache_memory_bytes" in told or "kv_cache_tokens" in told
     ledger = ledger_of(scenario)
     if fraction is not None and not pool_is_told:
-        left = ledger.gpu_memory_bytes - ledger.weights_bytes - ledger.activation_bytes - ledger.overhead_bytes
+        held = ledger.weights_bytes + ledger.activation_bytes + ledger.overhead_bytes
+        left = ledger.gpu_memory_bytes - held
         if left <= 0:
             return "the model does not fit in the card's memory"
         scenario = scenario.replace({"engine.kv_cache_memory_bytes": int(fraction * left)}, "point")
