@@ -1,57 +1,82 @@
-"""Which engine of ours stands for a measured one: one table, by name and first version.
+"""Which engine of ours stands for a measured one: one table, by name; versions are those of engine files.
 
-The settings of a row go before those here. A harness that names a length but no spread leaves open whether
-requests run in lockstep; `in_lockstep` says what is assumed of this engine.
+The settings of a row go before those here, these before the engine file's. A harness that names a length
+but no spread leaves open whether requests run in lockstep; `lockstep_until` says what is assumed.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
+from sim.scenario import names
 from sim.validation.points import Point
 
 
 @dataclass(frozen=True)
-class EngineRow:
-    """From version *since* on, the engine whose name contains *name* is simulated with *settings*.
+class Family:
+    """An engine whose name contains *word*; its files are `FILES-VERSION`, without them it is *otherwise*.
 
     kv_dtype_of: KV type by weight type, where the row says none. reserves_output: admission sets aside the
     answer too. kv_free_fraction: share of what weights leave that becomes KV cache; None: as vLLM.
+    lockstep_until: before this version equal requests run in lockstep, () never.
     """
 
-    name: str
-    since: tuple[int, ...]
-    settings: Mapping[str, Any]
+    word: str
+    files: str
+    otherwise: Mapping[str, Any]
     kv_dtype_of: Mapping[str, str] = field(default_factory=dict)
     reserves_output: bool = False
     kv_free_fraction: float | None = None
-    in_lockstep: bool = False
+    lockstep_until: tuple[int, ...] = ()
+
+    def in_lockstep(self, point: Point) -> bool:
+        """Whether equal requests of a closed loop stay together; a new prompt then waits for all others."""
+        return bool(point.version) and point.version < self.lockstep_until
 
 
-_V0 = {"preset": "vllm-v0@0.6.6"}
-_V1 = {"preset": "vllm-v1@0.32"}
-_TRT = {
-    **_V1,
+_TENSORRT = {
+    "preset": "vllm-v1@0.32",
+    "async_scheduling": True,
     "max_num_seqs": 2048,
     "max_num_batched_tokens": 8192,
     "enable_prefix_caching": False,
 }
 
-ENGINES: tuple[EngineRow, ...] = (
-    EngineRow("vllm", (0,), _V0),
-    EngineRow("vllm", (0, 8), {**_V1, "async_scheduling": False}),
-    EngineRow("vllm", (0, 14), _V1),
-    EngineRow("sglang", (0,), _V0, in_lockstep=True),
-    EngineRow("sglang", (0, 5, 6), _V0),
-    EngineRow("lmdeploy", (0,), _V0),
-    EngineRow("tensorrt-llm", (0,), _TRT, {"fp8": "fp8"}, reserves_output=True, kv_free_fraction=0.90),
+FAMILIES: tuple[Family, ...] = (
+    Family("vllm", "vllm", {"preset": "vllm-v1@0.32"}),
+    Family("sglang", "sglang", {"preset": "vllm-v0@0.6.6"}, lockstep_until=(0, 5, 6)),
+    Family("lmdeploy", "lmdeploy", {"preset": "vllm-v0@0.6.6"}),
+    Family("tensorrt-llm", "tensorrt-llm", _TENSORRT, {"fp8": "fp8"}, True, 0.90),
 )
 
 
-def engine_of(point: Point) -> EngineRow | None:
-    """The row that stands for the engine of *point*; without a version the newest, None if unknown."""
-    fitting = [row for row in ENGINES if row.name in point.engine.casefold()]
-    reached = [row for row in fitting if not point.version or row.since <= point.version]
-    return max(reached, key=lambda row: row.since, default=None)
+def family_of(point: Point) -> Family | None:
+    """The family of *point*'s engine; None where nothing simulates it."""
+    return next((family for family in FAMILIES if family.word in point.engine.casefold()), None)
+
+
+def settings_of(family: Family, point: Point) -> dict[str, Any]:
+    """The `engine` section that stands for *point*'s engine: a file's name, or settings."""
+    name = engine_file(family.files, point.version)
+    return dict(family.otherwise) if name is None else {"base": name}
+
+
+@cache
+def engine_file(family: str, version: tuple[int, ...]) -> str | None:
+    """The newest engine file of *family* that is not newer than *version*, else the oldest.
+
+    Without a version the newest; None if the family has no file.
+    """
+    found = {_version(name): name for name in names("engines") if re.fullmatch(rf"{family}-[\d.]+", name)}
+    if not found:
+        return None
+    reached = [known for known in found if not version or known <= version]
+    return found[max(reached)] if reached else found[min(found)]
+
+
+def _version(name: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in name.rpartition("-")[2].split("."))

@@ -16,7 +16,7 @@ from sim.faults import InputFault
 from sim.hardware import HardwareProfile
 from sim.scenario import Scenario, load
 from sim.simulation import ledger_of
-from sim.validation.engines import EngineRow, engine_of
+from sim.validation.engines import Family, family_of, settings_of
 from sim.validation.flags import noted_offline_batch, read_flags
 from sim.validation.lengths import Lengths, lengths_of, mean_output_tokens
 from sim.validation.names import card_of, model_of
@@ -49,12 +49,12 @@ class Setup:
 
 def setup_of(point: Point) -> Setup | str:
     """The scenario of *point*, or the sentence that says why it has none."""
-    engine = engine_of(point)
+    engine = family_of(point)
     if engine is None:
         return f"engine {point.engine} is not simulated"
     if reason := _not_simulated(point):
         return reason
-    lengths = lengths_of(point, engine.in_lockstep)
+    lengths = lengths_of(point, engine.in_lockstep(point))
     if isinstance(lengths, str):
         return lengths
     try:
@@ -77,7 +77,7 @@ def _not_simulated(point: Point) -> str:
     return ""
 
 
-def _resolved(point: Point, engine: EngineRow, lengths: Lengths) -> Setup | str:
+def _resolved(point: Point, engine: Family, lengths: Lengths) -> Setup | str:
     told = read_flags(point.flags)
     replicas = max((point.n_gpu or 1) // (point.tp or 1), 1)
     card = card_of(point.gpu)
@@ -109,7 +109,7 @@ def _base(card: str, model: str) -> Scenario:
     )
 
 
-def _engine(point: Point, engine: EngineRow, told: Mapping[str, Any]) -> dict[str, Any]:
+def _engine(point: Point, engine: Family, told: Mapping[str, Any]) -> dict[str, Any]:
     named = "fp8" if "fp8" in point.model.casefold() else "auto"
     weights = _WEIGHTS.get(point.weight_dtype.casefold(), named)
     kv = next((name for name in ("fp8", "int8", "bf16", "fp16") if name in point.kv_dtype.casefold()), None)
@@ -117,7 +117,7 @@ def _engine(point: Point, engine: EngineRow, told: Mapping[str, Any]) -> dict[st
         "tensor_parallel_size": point.tp or 1,
         "weight_dtype": weights,
         "kv_cache_dtype": kv or engine.kv_dtype_of.get(weights, "auto"),
-        **engine.settings,
+        **settings_of(engine, point),
     }
     for key, value in told.items():
         if key == "kv_cache_tokens":
@@ -160,7 +160,7 @@ def _requests(point: Point, replicas: int) -> int:
     return RATE_REQUESTS if point.load_kind == "rate" else OFFLINE_REQUESTS
 
 
-def _fitting(scenario: Scenario, engine: EngineRow, told: Mapping[str, Any]) -> Scenario | str:
+def _fitting(scenario: Scenario, engine: Family, told: Mapping[str, Any]) -> Scenario | str:
     """The scenario with the KV cache that its engine would take, and a context that fits in it."""
     fraction = told.get("kv_free_fraction", engine.kv_free_fraction)
     pool_is_told = "kv_cache_memory_bytes" in told or "kv_cache_tokens" in told

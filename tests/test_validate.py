@@ -1,0 +1,125 @@
+"""kneesim validate: what we predict ourselves is exact, a scaled table is off by its scale, nothing is hidden."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from validation_tables import CLOSED, as_predicted, write_table
+
+from sim.cli.main import app
+from sim.validation.accuracy_text import accuracy_text
+from sim.validation.points import read_points
+from sim.validation.score import measured_of, summary_of
+from sim.validation.series import _load_at
+from sim.validation.unfit import told_unfit, unfit_of
+from sim.validation.validate import validate
+
+LOADS = [{**CLOSED, "load_value": users, "n_requests": 6 * users} for users in (1, 4, 16, 64)]
+RATE = {**CLOSED, "load_kind": "rate", "load_value": 2, "n_requests": 40, "req_per_s": 2, "setup": "rate"}
+
+
+def test_a_table_of_our_own_predictions_has_no_error(tmp_path: Path) -> None:
+    """Every metric of every row is hit exactly; so are capacity and knee of the series."""
+    validation = validate(as_predicted(tmp_path / "own.csv", [*LOADS, RATE]))
+    assert not validation.skipped
+    summary = summary_of(validation.counted)
+    assert set(summary) == {"out_tok_s", "ttft_ms", "ttft_saturated_ms", "tpot_ms", "e2e_ms", "capacity", "knee"}
+    assert all(abs(row.error_pct) < 1e-9 for row in validation.rows)
+    assert summary["out_tok_s"]["n"] == 4  # not of the open loop below capacity, where it echoes the rate
+    assert (summary["ttft_ms"]["n"], summary["ttft_saturated_ms"]["n"]) == (2, 3)
+
+
+def test_a_scaled_table_shows_exactly_its_scale(tmp_path: Path) -> None:
+    """Measured values 25 % above ours are a bias of -20 % in each metric of a row, with no spread."""
+    validation = validate(as_predicted(tmp_path / "scaled.csv", LOADS, scale=1.25))
+    for metric in ("out_tok_s", "ttft_saturated_ms", "tpot_ms", "e2e_ms", "capacity"):
+        errors = summary_of(validation.counted)[metric]
+        assert errors["bias_pct"] == pytest.approx(-20.0, abs=1e-9)
+        assert errors["median_abs_pct"] == pytest.approx(20.0, abs=1e-9)
+        assert errors["p90_abs_pct"] == pytest.approx(20.0, abs=1e-9)
+
+
+def test_the_knee_is_where_the_curve_meets_the_limit() -> None:
+    """Of y = x^2 at the limit 25 the load is 5; beyond the last load the last slope leads on, twice at most."""
+    loads = np.array([1.0, 2.0, 8.0, 16.0])
+    assert _load_at(loads, loads**2, 25.0) == pytest.approx(5.0)
+    assert _load_at(loads, loads**2, 400.0) == pytest.approx(20.0)
+    assert _load_at(loads, loads**2, 1e6) == pytest.approx(32.0)
+
+
+def test_rows_that_cannot_be_said_are_listed_with_the_reason(tmp_path: Path) -> None:
+    """An unknown card, model, engine, weight type or length costs its own row and no other."""
+    rows = [
+        {**CLOSED, "tpot_mean_ms": 10},
+        {**CLOSED, "gpu": "Voodoo 2", "tpot_mean_ms": 10},
+        {**CLOSED, "model": "gpt-oss-20b", "tpot_mean_ms": 10},
+        {**CLOSED, "engine": "llama.cpp", "tpot_mean_ms": 10},
+        {**CLOSED, "weight_dtype": "mxfp4", "tpot_mean_ms": 10},
+        {**CLOSED, "isl_mean": "", "tpot_mean_ms": 10},
+        {**CLOSED, "n_gpu": 8, "tp": "", "tpot_mean_ms": 10},
+        {**CLOSED, "tpot_mean_ms": ""},
+    ]
+    validation = validate(write_table(tmp_path / "points.csv", rows))
+    assert {row.id for row in validation.rows} == {"r0"}
+    assert validation.skipped == {
+        "r1": "there is no hardware profile for GPU Voodoo 2",
+        "r2": "there is no dense model in the catalogue called gpt-oss-20b",
+        "r3": "engine llama.cpp is not simulated",
+        "r4": "weights in mxfp4 have no kernels in a profile",
+        "r5": "the row does not say how long prompts are",
+        "r6": "the row does not say how 8 GPUs are used",
+        "r7": "the row has no measured value that is compared",
+    }
+
+
+def test_unfit_rows_are_shown_and_not_counted(tmp_path: Path) -> None:
+    """A column `unfit` takes a row, or the metrics that it names, out of the summary, not out of the rows."""
+    rows = [
+        {**CLOSED, "tpot_mean_ms": 10, "ttft_mean_ms": 100, "osl_mean": "", "osl_dist": "max 64"},
+        {**CLOSED, "tpot_mean_ms": 10, "ttft_mean_ms": 100, "unfit": "ttft: the clock stood still"},
+        {**CLOSED, "tpot_mean_ms": 10, "unfit": "the fan was off"},
+        {**CLOSED, "tpot_mean_ms": 10, "grade": "B"},
+    ]
+    rows[0]["notes"] = "derived output tokens/request = 64"
+    validation = validate(write_table(tmp_path / "points.csv", rows))
+    counted = {(row.id, row.metric) for row in validation.counted}
+    assert counted == {("r0", "tpot_ms"), ("r0", "ttft_saturated_ms"), ("r1", "tpot_ms")}
+    told = {row.unfit for row in validation.rows}
+    assert told == {"", "the clock stood still", "the fan was off"}
+    assert "the fan was off" in accuracy_text(validation)
+
+
+def test_reasons_survive_being_written_into_the_table(tmp_path: Path) -> None:
+    """What is known to be unfit of public rows reads back from the column as it was."""
+    rows = [{**CLOSED, "id": name} for name in ("mlpv41-h200x8", "den-t1-005", "lmd-static-7b-2048-128-b16")]
+    for point in read_points(write_table(tmp_path / "points.csv", [{**row, "out_tok_s": 1} for row in rows])).rows:
+        other = replace(point, id="another", unfit=told_unfit(point))
+        assert unfit_of(point) == unfit_of(other) != {}
+
+
+def test_throughput_counts_where_the_rate_is_not_kept_up_with(tmp_path: Path) -> None:
+    """Offered 100 and served 40 a second: saturated, so throughput is compared and TTFT is of its kind."""
+    row = {**RATE, "load_value": 100, "req_per_s": 40, "out_tok_s": 2560, "ttft_mean_ms": 900}
+    (point,) = read_points(write_table(tmp_path / "points.csv", [row])).rows
+    assert [measured.metric for measured in measured_of(point)] == ["out_tok_s", "ttft_saturated_ms"]
+    (kept_up,) = read_points(write_table(tmp_path / "points.csv", [{**row, "req_per_s": 99}])).rows
+    assert [measured.metric for measured in measured_of(kept_up)] == ["ttft_ms"]
+
+
+def test_the_command_prints_the_contracts_document_and_writes_its_files(tmp_path: Path) -> None:
+    """`--json` is one document with the contract's keys; `--out` has rows, scatter plot and curves."""
+    table = as_predicted(tmp_path / "own.csv", LOADS)
+    answer = CliRunner().invoke(app, ["validate", str(table), "--json", "--out", str(tmp_path / "out")])
+    document = json.loads(answer.stdout)
+    assert set(document) >= {"rows", "summary", "skipped", "parameters"}
+    assert set(document["rows"][0]) >= {"id", "setup", "metric", "measured", "predicted", "error_pct"}
+    assert set(document["summary"]["tpot_ms"]) == {"median_abs_pct", "p90_abs_pct", "bias_pct", "n", "setups"}
+    assert document["parameters"]["count"] >= 1
+    assert document["parameters"]["per_row"] == 0
+    written = sorted(path.name for path in (tmp_path / "out").iterdir())
+    assert written == ["rows.csv", "scatter.png", "series-1.png", "validate.json"]
