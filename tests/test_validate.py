@@ -1,4 +1,4 @@
-"""kneesim validate: what we predict ourselves is exact, a scaled table is off by its scale, nothing is hidden."""
+"""kneesim validate: what we predict is exact, a scaled table is off by its scale, nothing is hidden."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from validation_tables import CLOSED, as_predicted, write_table
 from sim.cli.main import app
 from sim.validation.accuracy_text import accuracy_text
 from sim.validation.points import read_points
-from sim.validation.score import measured_of, summary_of
+from sim.validation.score import METRICS, measured_of, summary_of
 from sim.validation.series import _load_at
 from sim.validation.unfit import told_unfit, unfit_of
 from sim.validation.validate import validate
@@ -28,7 +28,7 @@ def test_a_table_of_our_own_predictions_has_no_error(tmp_path: Path) -> None:
     validation = validate(as_predicted(tmp_path / "own.csv", [*LOADS, RATE]))
     assert not validation.skipped
     summary = summary_of(validation.counted)
-    assert set(summary) == {"out_tok_s", "ttft_ms", "ttft_saturated_ms", "tpot_ms", "e2e_ms", "capacity", "knee"}
+    assert set(summary) == set(METRICS)
     assert all(abs(row.error_pct) < 1e-9 for row in validation.rows)
     assert summary["out_tok_s"]["n"] == 4  # not of the open loop below capacity, where it echoes the rate
     assert (summary["ttft_ms"]["n"], summary["ttft_saturated_ms"]["n"]) == (2, 3)
@@ -45,7 +45,7 @@ def test_a_scaled_table_shows_exactly_its_scale(tmp_path: Path) -> None:
 
 
 def test_the_knee_is_where_the_curve_meets_the_limit() -> None:
-    """Of y = x^2 at the limit 25 the load is 5; beyond the last load the last slope leads on, twice at most."""
+    """Of y = x^2 at the limit 25 the load is 5; beyond the last load its slope leads on, twice at most."""
     loads = np.array([1.0, 2.0, 8.0, 16.0])
     assert _load_at(loads, loads**2, 25.0) == pytest.approx(5.0)
     assert _load_at(loads, loads**2, 400.0) == pytest.approx(20.0)
@@ -97,7 +97,8 @@ def test_unfit_rows_are_shown_and_not_counted(tmp_path: Path) -> None:
 def test_reasons_survive_being_written_into_the_table(tmp_path: Path) -> None:
     """What is known to be unfit of public rows reads back from the column as it was."""
     rows = [{**CLOSED, "id": name} for name in ("mlpv41-h200x8", "den-t1-005", "lmd-static-7b-2048-128-b16")]
-    for point in read_points(write_table(tmp_path / "points.csv", [{**row, "out_tok_s": 1} for row in rows])).rows:
+    table = write_table(tmp_path / "points.csv", [{**row, "out_tok_s": 1} for row in rows])
+    for point in read_points(table).rows:
         other = replace(point, id="another", unfit=told_unfit(point))
         assert unfit_of(point) == unfit_of(other) != {}
 

@@ -11,13 +11,14 @@ from validation_tables import CLOSED, write_table
 from sim.faults import InputFault
 from sim.validation.flags import read_flags
 from sim.validation.lengths import capped_mean, lengths_of, mean_output_tokens
-from sim.validation.points import read_points
+from sim.validation.points import Point, read_points
 from sim.validation.predict import Predictor, cases_of
 from sim.validation.setups import setup_of
 from sim.workload.lengths import draw_lengths
 
 
-def only(tmp_path: Path, **changes: object):  # type: ignore[no-untyped-def]
+def only(tmp_path: Path, **changes: object) -> Point:
+    """The one point of a table: eight users, with *changes*."""
     (point,) = read_points(write_table(tmp_path / "points.csv", [{**CLOSED, "out_tok_s": 9, **changes}])).rows
     return point
 
@@ -31,7 +32,7 @@ def only(tmp_path: Path, **changes: object):  # type: ignore[no-untyped-def]
         ({"load_value": ""}, "load_value must be more than 0 for concurrency"),
         ({"load_kind": "ramp"}, "load_kind must be one of concurrency, rate, offline (got ramp)"),
         ({"gpu": ""}, "gpu is blank"),
-        ({"ttft_mean_ms": 0.1, "tpot_mean_ms": 0.01, "e2e_mean_ms": 800}, "one of them is not in milliseconds"),
+        ({"ttft_mean_ms": 0.1, "tpot_mean_ms": 0.01, "e2e_mean_ms": 800}, "is not in milliseconds"),
     ],
 )
 def test_a_row_at_fault_is_named_and_costs_no_other(
@@ -102,8 +103,9 @@ def test_flags_are_read_as_people_write_them(text: str, settings: dict[str, obje
 
 
 def test_a_cap_is_part_of_the_mean(tmp_path: Path) -> None:
-    """Answers that end by themselves, capped at 512, have the mean that the row gives; so do capped prompts."""
-    point = only(tmp_path, isl_mean=217, isl_dist="ShareGPT", osl_mean=350, osl_dist="natural EOS, capped 512")
+    """Capped answers have the mean that the row gives; so have capped prompts."""
+    said = {"isl_mean": 217, "isl_dist": "ShareGPT", "osl_mean": 350, "osl_dist": "natural EOS, capped 512"}
+    point = only(tmp_path, **said)
     lengths = lengths_of(point, False)
     assert isinstance(lengths, dict)
     prompts, outputs, _ = draw_lengths({"lengths": lengths}, 200_000, seed=1)
@@ -136,7 +138,7 @@ def test_replicas_share_the_load_and_their_throughput_adds_up(tmp_path: Path) ->
 
 
 def test_what_a_log_says_of_the_cache_is_what_is_simulated(tmp_path: Path) -> None:
-    """`GPU KV cache N tokens` and `available KV cache memory X GiB` give the pool, whatever we would estimate."""
+    """`GPU KV cache N tokens` and `available KV cache memory X GiB` give the pool."""
     tokens = setup_of(only(tmp_path, flags="GPU KV cache 41408 tokens; max_model_len 8192"))
     assert tokens.scenario.engine["num_gpu_blocks_override"] == 41408 // 16 + 1  # type: ignore[union-attr]
     memory = setup_of(only(tmp_path, flags="available KV cache memory 9.70 GiB"))
