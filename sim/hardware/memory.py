@@ -25,8 +25,9 @@ _MIB = 2**20
 _SAMPLER_BYTES_PER_LOGIT = 38.4
 _HALF_BYTES = 2
 
-# Logs say 0.13 to 0.27 GiB outside the allocator on one GPU, 0.55 on two, 0.95 on four.
-_NON_TORCH_BYTES = 0.25 * _GIB
+# Logs of vLLM 0.7 and later say 0.04 to 0.27 GiB outside the allocator on one GPU, 0.55 to 0.74 on two, 0.95
+# on four; before that the CUDA context was in it, and 0.35 were said of one.
+_NON_TORCH_BYTES = 256 * _MIB
 _NCCL_BYTES_PER_DOUBLING = 0.35 * _GIB
 # Logs say 0.23 to 0.52 GiB for models of 32 to 36 layers with all 51 sizes up to 512 captured.
 _GRAPH_BYTES_PER_LAYER = 12.5 * _MIB
@@ -114,9 +115,10 @@ def activation_bytes(model: ModelSpec, engine: Mapping[str, Any]) -> int:
     The MLP of a full batch: residual, normed and incoming hidden states, gate and up, their product:
     `2 x tokens x (3 hidden + 3 intermediate / tp)`, which gives the 2.99 GiB that a log says for Llama-3.1-8B
     at 29,000 tokens (vllm#10517). The sampler on max_num_seqs rows of the whole vocabulary, which is gathered
-    on every GPU: `38.4 bytes x rows x vocabulary`, beside the batch's hidden states.
+    on every GPU: `38.4 bytes x rows x vocabulary`, beside the batch's hidden states. The batch has
+    profiled_tokens, which may be fewer than the budget of a step.
     """
-    tokens = engine["max_num_batched_tokens"]
+    tokens = _given(engine, "profiled_tokens", engine["max_num_batched_tokens"])
     rows = min(engine["max_num_seqs"], tokens)
     inner = model.layer_gemms(engine["tensor_parallel_size"])[3][1]
     mlp = _HALF_BYTES * tokens * 3 * (model.hidden_size + inner)
@@ -127,15 +129,17 @@ def activation_bytes(model: ModelSpec, engine: Mapping[str, Any]) -> int:
 def overhead_bytes(model: ModelSpec, engine: Mapping[str, Any]) -> int:
     """What each GPU holds outside weights, activations and KV cache (an estimate).
 
-    CUDA context and libraries, NCCL's buffers with more than one GPU (vllm#2031 shows what leaving them out
-    does), and the CUDA graphs' pool, which vLLM takes off the KV cache since 0.21.
+    What the allocator does not see (non_torch_bytes), NCCL's buffers with more than one GPU (vllm#2031 shows
+    what leaving them out does), and the CUDA graphs' pool where the engine takes it off the KV cache
+    (reserve_cudagraph_memory: vLLM since 0.21).
     """
-    held = _NON_TORCH_BYTES + _NCCL_BYTES_PER_DOUBLING * math.log2(engine["tensor_parallel_size"])
-    if engine.get("cuda_graphs", True):
+    held = _given(engine, "non_torch_bytes", _NON_TORCH_BYTES)
+    held += math.ceil(_NCCL_BYTES_PER_DOUBLING * math.log2(engine["tensor_parallel_size"]))
+    if engine.get("cuda_graphs", True) and engine.get("reserve_cudagraph_memory", True):
         default = min(2 * engine["max_num_seqs"], _LARGEST_CAPTURE)
         capture = _given(engine, "max_cudagraph_capture_size", default)
-        held += _GRAPH_BYTES_PER_LAYER * model.layers * min(1.0, capture / _LARGEST_CAPTURE)
-    return math.ceil(held)
+        held += math.ceil(_GRAPH_BYTES_PER_LAYER * model.layers * min(1.0, capture / _LARGEST_CAPTURE))
+    return held
 
 
 def _held_bytes(model: ModelSpec, engine: Mapping[str, Any]) -> dict[str, int]:

@@ -67,8 +67,14 @@ SCENARIO_KEYS = (
         "gpu_memory_utilization says.", above=0),
     Key("engine.activation_bytes", "bytes", "Peak memory of activations per GPU.", minimum=0,
         otherwise="estimated by the memory ledger"),
-    Key("engine.overhead_bytes", "bytes", "Memory per GPU outside the allocator (context, communication).",
-        minimum=0, otherwise="estimated by the memory ledger"),
+    Key("engine.profiled_tokens", "tokens", "Tokens of the run in which the engine finds that peak.",
+        minimum=1, otherwise="max_num_batched_tokens; vllm-v0 with max_model_len above 32768: 2048"),
+    Key("engine.overhead_bytes", "bytes", "Memory per GPU outside the allocator (context, communication, "
+        "CUDA graphs).", minimum=0, otherwise="estimated by the memory ledger"),
+    Key("engine.non_torch_bytes", "bytes", "The part of it that one GPU alone has, CUDA graphs apart.",
+        minimum=0, otherwise="256 MiB"),
+    Key("engine.reserve_cudagraph_memory", "flag", "The KV cache leaves room for the CUDA graphs.",
+        otherwise="preset: true; vllm-v0: false"),
     Key("engine.long_prefill_token_threshold", "tokens", "Longest prefill chunk of one request while others "
         "are there; 0 is no limit.", minimum=0, otherwise="preset: 0"),
     Key("engine.long_prefill_token_threshold_adaptive", "flag", "Raise that limit to a fair share of the "

@@ -15,6 +15,8 @@ def _defaults(hardware: Values, model: Values, engine: Values) -> dict[str, Any]
     return {
         "max_num_seqs": sequences,
         "max_num_batched_tokens": max(length, 2048),
+        "profiled_tokens": max(length, 2048) if length <= _LONGEST_WHOLE else 2048,
+        "reserve_cudagraph_memory": False,
         "gpu_memory_utilization": 0.90,
         "block_size": 16,
         "watermark": 0.01,
@@ -29,6 +31,9 @@ def _defaults(hardware: Values, model: Values, engine: Values) -> dict[str, Any]
         **_LACKS,
     }
 
+
+_LONGEST_WHOLE = 32768
+"""Above this max_model_len the engine itself turns chunked prefill on, with a budget of 2048 tokens."""
 
 _LACKS = {
     "batch_wait_s": None,
@@ -119,7 +124,8 @@ VLLM_V0 = Preset(
     differs_from="vllm-v1@0.32",
     chapters=(_STEP,),
     limits=(
-        "chunked prefill, which the engine itself turns on where max_model_len is above 32,768",
+        "chunked prefill, which the engine itself turns on where max_model_len is above 32,768 (its smaller "
+        "peak of activations is in the memory ledger)",
         "its prefix caching (off by default), priorities, and scheduler_delay_factor (0 by default)",
         "swapping, which only several answers to one prompt used: each answer is a request of its own here",
         "a request that fits in the pool, but not beside the watermark, is refused on arrival: the engine "

@@ -35,6 +35,7 @@ def vllm_v1_defaults(hardware: Values, model: Values, engine: Values) -> dict[st
         "max_num_seqs": sequences,
         "max_num_batched_tokens": budget,
         "gpu_memory_utilization": 0.92,
+        "reserve_cudagraph_memory": True,
         "block_size": 16,
         "enable_prefix_caching": engine.get("kv_layout") != "contiguous",
         "scheduling_policy": "fcfs",
