@@ -57,7 +57,8 @@ def test_every_card_is_named_here() -> None:
 def test_rates_are_below_the_datasheet(name: str) -> None:
     """No kernel computes or reads faster than the card can; the driver reports less than the label."""
     profile = card(name)
-    for dtype, roofline in profile.kernels.gemm.items():
+    for dtype, gemm in profile.kernels.gemm.items():
+        roofline = gemm.roofline
         assert 0.3 * profile.peak_flops(dtype) < roofline.flops_per_s < profile.peak_flops(dtype)
         assert 0.6 < roofline.bytes_per_s / profile.memory_bandwidth_bytes_per_s < 1
     for kv_dtype in ("bf16", "fp8"):
@@ -311,8 +312,8 @@ def test_an_efficiency_slows_what_it_is_of() -> None:
     """At half the bandwidth a decode step's weights and its cache take twice as long, and prefill as long."""
     whole, half = _efficient(), _efficient(memory_bandwidth=0.5)
     a, b = whole.kernels, half.kernels
-    assert b.gemm["bf16"].bytes_per_s == a.gemm["bf16"].bytes_per_s / 2
-    assert b.gemm["bf16"].flops_per_s == a.gemm["bf16"].flops_per_s
+    assert b.gemm["bf16"].roofline.bytes_per_s == a.gemm["bf16"].roofline.bytes_per_s / 2
+    assert b.gemm["bf16"].roofline.flops_per_s == a.gemm["bf16"].roofline.flops_per_s
     assert b.attention_decode.bytes_per_s == a.attention_decode.bytes_per_s / 2
     assert b.elementwise.bytes_per_s == a.elementwise.bytes_per_s / 2
     assert b.attention_prefill == a.attention_prefill
@@ -324,7 +325,7 @@ def test_all_efficiencies_and_no_launches_slow_everything_alike() -> None:
     """Without overheads, every operation at 80 % takes 1.25 times as long."""
     shares = dict.fromkeys(("compute", "memory_bandwidth", "link"), 0.8)
     whole, slow = _efficient(), _efficient(**shares)
-    launch_s = whole.kernels.gemm["bf16"].overhead_s
+    launch_s = whole.kernels.gemm["bf16"].roofline.overhead_s
     one, other = whole.gemm("bf16").seconds(64, 4096, 4096), slow.gemm("bf16").seconds(64, 4096, 4096)
     assert other - launch_s == pytest.approx((one - launch_s) / 0.8)
     one, other = whole.all_reduce(4).seconds(1e6), slow.all_reduce(4).seconds(1e6)

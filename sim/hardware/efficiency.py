@@ -21,6 +21,7 @@ _COEFFICIENTS: Mapping[str, Mapping[str, tuple[str, int]]] = {
     "gemm": {
         "flops_per_s": ("compute", 1),
         "bytes_per_s": ("memory_bandwidth", 1),
+        "quantise_bytes_per_s": ("memory_bandwidth", 1),
         "overhead_s": ("host", -1),
     },
     "attention_prefill": {
@@ -50,17 +51,28 @@ def faster(kernels: Mapping[str, Any], resource: str, factor: float) -> dict[str
     return changed
 
 
-def efficient(mapping: Mapping[str, Any]) -> Any:
-    """The `kernels` of a profile's *mapping* at its `efficiency`; what is no number is left to its reader."""
-    kernels = mapping.get("kernels")
+def efficient(mapping: Mapping[str, Any]) -> dict[str, Any]:
+    """`kernels` and `kernel_sources` of a profile's *mapping* at its `efficiency`.
+
+    What is no number is left to its reader.
+    """
     efficiency = mapping.get("efficiency")
-    if not isinstance(efficiency, Mapping) or not isinstance(kernels, Mapping):
-        return kernels
+    found = {name: mapping[name] for name in ("kernels", "kernel_sources") if name in mapping}
+    if not isinstance(efficiency, Mapping):
+        return found
     for resource in EFFICIENCIES:
         share = efficiency.get(resource)
         if isinstance(share, int | float) and share > 0:
-            kernels = faster(kernels, resource, share)
-    return kernels
+            found = {name: _all_faster(name, value, resource, share) for name, value in found.items()}
+    return found
+
+
+def _all_faster(name: str, value: Any, resource: str, share: float) -> Any:
+    if not isinstance(value, Mapping):
+        return value
+    if name == "kernels":
+        return faster(value, resource, share)
+    return {source: _all_faster("kernels", kernels, resource, share) for source, kernels in value.items()}
 
 
 def _scale(coefficients: Any, kind: str, resource: str, factor: float) -> None:

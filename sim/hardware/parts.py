@@ -3,27 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import TypeVar
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from sim.hardware.efficiency import EFFICIENCIES
-from sim.hardware.roofline import AllReduce, DecodeAttention, Elementwise, PrefillAttention, Roofline
+from sim.hardware.residuals import read_residuals
+from sim.hardware.roofline import AllReduce, DecodeAttention, Elementwise, Gemm, PrefillAttention, Roofline
+from sim.model import WEIGHT_DTYPE_BYTES
 from sim.model.fields import Fields
 
 GEMM_DTYPES = ("bf16", "fp16", "fp8", "int8")
 _KINDS = ("measured", "datasheet", "estimated")
-Part = TypeVar("Part")
 
 
 @dataclass(frozen=True)
 class Provenance:
-    """Where numbers come from: measured (with points and held-out errors in %), datasheet or estimated."""
+    """Where numbers come from: measured (with points and held-out errors in %), datasheet or estimated.
+
+    `covariance` is that of the logarithms of fitted coefficients, a row for each by its name, in the order of
+    the names.
+    """
 
     kind: str
     source: str
     points: int | None = None
     error_median_pct: float | None = None
     error_p90_pct: float | None = None
+    covariance: Mapping[str, tuple[float, ...]] | None = None
 
 
 @dataclass(frozen=True)
@@ -45,15 +51,27 @@ class Price:
 
 @dataclass(frozen=True)
 class Kernels:
-    """Fitted coefficients of each operation class; the fp8 attention ones are for an 8-bit KV cache."""
+    """Fitted coefficients of each operation class; the fp8 attention ones are for an 8-bit KV cache.
 
-    gemm: Mapping[str, Roofline]
+    `all_reduce_eager` is the collective outside of CUDA graphs, launch included.
+    """
+
+    gemm: Mapping[str, Gemm]
     attention_prefill: PrefillAttention
     attention_decode: DecodeAttention
     all_reduce: Mapping[int, AllReduce]
     elementwise: Elementwise
     attention_prefill_fp8: PrefillAttention | None = None
     attention_decode_fp8: DecodeAttention | None = None
+    all_reduce_eager: Mapping[int, AllReduce] = field(default_factory=dict)
+
+    def replaced(self, by: Mapping[str, Any]) -> Kernels:
+        """These with the sections *by* (from `read_source`) in their place; dtypes and groups one by one."""
+        changes: dict[str, Any] = {
+            name: {**getattr(self, name), **section} if isinstance(section, dict) else section
+            for name, section in by.items()
+        }
+        return replace(self, **changes)
 
 
 def read_peaks(fields: Fields) -> dict[str, float]:
@@ -89,20 +107,18 @@ def read_efficiency(fields: Fields) -> dict[str, float]:
 
 def read_kernels(fields: Fields) -> Kernels:
     """The fitted kernels."""
-    gemm = fields.section("gemm")
-    rooflines = {dtype: _roofline(gemm.section(dtype)) for dtype in GEMM_DTYPES if gemm.has(dtype)}
-    gemm.end()
-    kernels = Kernels(
-        gemm=rooflines,
-        attention_prefill=_prefill(fields.section("attention_prefill")),
-        attention_decode=_decode(fields.section("attention_decode")),
-        all_reduce=_all_reduce(fields.section("all_reduce")) if fields.has("all_reduce") else {},
-        elementwise=_elementwise(fields.section("elementwise")),
-        attention_prefill_fp8=_optional(fields, "attention_prefill_fp8", _prefill),
-        attention_decode_fp8=_optional(fields, "attention_decode_fp8", _decode),
-    )
+    for needed in ("gemm", "attention_prefill", "attention_decode", "elementwise"):
+        if not fields.has(needed):
+            fields.section(needed)
+    sections = read_source(fields)
+    return Kernels(**{"all_reduce": {}, **_STAND_INS, **sections})
+
+
+def read_source(fields: Fields) -> dict[str, Any]:
+    """Those sections of the kernels that are there, by their names in `Kernels`."""
+    sections = {name: read(fields.section(name)) for name, read in _SECTIONS.items() if fields.has(name)}
     fields.end()
-    return kernels
+    return sections
 
 
 def read_provenances(fields: Fields) -> dict[str, Provenance]:
@@ -119,9 +135,17 @@ def _provenance(fields: Fields) -> Provenance:
         points=fields.integer("points") if fields.has("points") else None,
         error_median_pct=_error(fields, "error_median_pct"),
         error_p90_pct=_error(fields, "error_p90_pct"),
+        covariance=_covariance(fields.section("covariance")) if fields.has("covariance") else None,
     )
     fields.end()
     return entry
+
+
+def _covariance(fields: Fields) -> dict[str, tuple[float, ...]]:
+    rows = {name: fields.numbers(name) for name in fields.names_of_keys()}
+    if any(len(row) != len(rows) for row in rows.values()):
+        fields.fault("", f"must have {len(rows)} numbers in each row, one for each of its names")
+    return rows
 
 
 def _error(fields: Fields, key: str) -> float | None:
@@ -133,15 +157,32 @@ def _exponent(fields: Fields) -> float:
     return fields.number("exponent", at_most=20)
 
 
-def _roofline(fields: Fields) -> Roofline:
+def _gemms(fields: Fields) -> dict[str, Gemm]:
+    """By dtype of the weights."""
+    kernels = {dtype: _gemm(fields.section(dtype), dtype) for dtype in GEMM_DTYPES if fields.has(dtype)}
+    fields.end()
+    return kernels
+
+
+def _gemm(fields: Fields, dtype: str) -> Gemm:
     roofline = Roofline(
         flops_per_s=fields.number("flops_per_s"),
         bytes_per_s=fields.number("bytes_per_s"),
         exponent=_exponent(fields),
         overhead_s=fields.number("overhead_s", at_least=0),
     )
+    apart = fields.has("quantise_bytes_per_s")
+    width = WEIGHT_DTYPE_BYTES[dtype]
+    kernel = Gemm(
+        roofline,
+        weight_bytes=width,
+        activation_bytes=2.0 if width >= 2 else 1.0 if apart else 4.0,
+        quantise_bytes_per_s=fields.number("quantise_bytes_per_s") if apart else None,
+        cached_below_bytes=fields.number("cached_below_bytes") if fields.has("cached_below_bytes") else 0.0,
+        residual=read_residuals(fields, "m", "n", "k"),
+    )
     fields.end()
-    return roofline
+    return kernel
 
 
 def _prefill(fields: Fields) -> PrefillAttention:
@@ -151,6 +192,7 @@ def _prefill(fields: Fields) -> PrefillAttention:
         exponent=_exponent(fields),
         overhead_s=fields.number("overhead_s", at_least=0),
         causal_weight=fields.number("causal_weight") if fields.has("causal_weight") else 0.5,
+        residual=read_residuals(fields, "head_tokens", "span_tokens", "heads_per_kv_head"),
     )
     fields.end()
     return kernel
@@ -162,6 +204,7 @@ def _decode(fields: Fields) -> DecodeAttention:
         head_sequence_s=fields.number("head_sequence_s", at_least=0),
         exponent=_exponent(fields),
         overhead_s=fields.number("overhead_s", at_least=0),
+        residual=read_residuals(fields, "head_sequences", "context_tokens", "heads_per_kv_head"),
     )
     fields.end()
     return kernel
@@ -179,6 +222,7 @@ def _all_reduce(fields: Fields) -> dict[int, AllReduce]:
             latency_s=section.number("latency_s", at_least=0),
             bytes_per_s=section.number("bytes_per_s"),
             exponent=_exponent(section),
+            residual=read_residuals(section, "bytes"),
         )
         section.end()
     return kernels
@@ -190,5 +234,20 @@ def _elementwise(fields: Fields) -> Elementwise:
     return kernel
 
 
-def _optional(fields: Fields, key: str, read: Callable[[Fields], Part]) -> Part | None:
-    return read(fields.section(key)) if fields.has(key) else None
+_SECTIONS: Mapping[str, Callable[[Fields], Any]] = {
+    "gemm": _gemms,
+    "attention_prefill": _prefill,
+    "attention_prefill_fp8": _prefill,
+    "attention_decode": _decode,
+    "attention_decode_fp8": _decode,
+    "all_reduce": _all_reduce,
+    "all_reduce_eager": _all_reduce,
+    "elementwise": _elementwise,
+}
+# Where a needed section is missing, which is a fault by then: so that the other faults are found too.
+_STAND_INS: Mapping[str, Any] = {
+    "gemm": {},
+    "attention_prefill": PrefillAttention(1.0, 1.0, 1.0, 1.0),
+    "attention_decode": DecodeAttention(1.0, 1.0, 1.0, 1.0),
+    "elementwise": Elementwise(1.0, 1.0),
+}

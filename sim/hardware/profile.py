@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sim.faults import InputFault, did_you_mean
@@ -19,6 +19,7 @@ from sim.hardware.parts import (
     read_peaks,
     read_price,
     read_provenances,
+    read_source,
 )
 from sim.hardware.roofline import AllReduce, DecodeAttention, Gemm, PrefillAttention
 from sim.model import KV_DTYPE_BYTES, WEIGHT_DTYPE_BYTES
@@ -31,7 +32,8 @@ _TWINS = {"bf16": "fp16", "fp16": "bf16"}  # the same tensor-core rate on every 
 class HardwareProfile:
     """One GPU of a kind. `memory_bytes` is what the driver reports, not the marketing figure.
 
-    `kernels` run at the card's `efficiency`.
+    `kernels` run at the card's `efficiency`; they are those of the backend `kernel_source`. `kernel_sources`
+    has sections of other backends, by name; `with_source` puts them in place.
     """
 
     name: str
@@ -45,6 +47,8 @@ class HardwareProfile:
     price: Price
     efficiency: Mapping[str, float]
     kernels: Kernels
+    kernel_sources: Mapping[str, Mapping[str, Any]]
+    kernel_source: str
     provenances: Mapping[str, Provenance]
 
     @classmethod
@@ -54,7 +58,7 @@ class HardwareProfile:
         Each number must be covered by a provenance entry: its own dotted key or a prefix of it.
         """
         place = f"hardware profile {mapping.get('name', '(no name)')}"
-        fields = Fields({**mapping, "kernels": efficient(mapping)}, place)
+        fields = Fields({**mapping, **efficient(mapping)}, place)
         profile = cls(
             name=fields.text("name"),
             aliases=fields.names("aliases"),
@@ -67,6 +71,8 @@ class HardwareProfile:
             price=read_price(fields.section("price")),
             efficiency=read_efficiency(fields),
             kernels=read_kernels(fields.section("kernels")),
+            kernel_sources=_sources(fields),
+            kernel_source=fields.text("kernel_source") if fields.has("kernel_source") else "vllm",
             provenances=read_provenances(fields.section("provenance")),
         )
         for key in _numbers(mapping):
@@ -74,6 +80,27 @@ class HardwareProfile:
                 fields.fault("provenance", f"does not say where {key} comes from")
         fields.close()
         return profile
+
+    def with_source(self, source: str) -> HardwareProfile:
+        """This card with the kernels of the backend *source*, and where their numbers come from.
+
+        What was not measured with it stays. Raises InputFault for a backend that the profile does not know.
+        """
+        if source == self.kernel_source:
+            return self
+        if source not in self.kernel_sources:
+            known = ", ".join((self.kernel_source, *self.kernel_sources))
+            raise InputFault(f"hardware profile {self.name} has no kernels of {source}; it has {known}")
+        own = f"kernel_sources.{source}."
+        origins = {
+            f"kernels.{key.removeprefix(own)}": origin
+            for key, origin in self.provenances.items()
+            if key.startswith(own)
+        }
+        kernels = self.kernels.replaced(self.kernel_sources[source])
+        return replace(
+            self, kernels=kernels, kernel_source=source, provenances={**self.provenances, **origins}
+        )
 
     def peak_flops(self, dtype: str) -> float:
         """Dense peak of *dtype* in flops/s; the 16-bit one for dtypes this GPU computes in 16 bits."""
@@ -94,12 +121,9 @@ class HardwareProfile:
             nearest = did_you_mean(dtype, WEIGHT_DTYPE_BYTES)
             raise InputFault(f"engine.weight_dtype {dtype} is unknown{nearest}")
         width = WEIGHT_DTYPE_BYTES[dtype]
-        native = self.kernels.gemm.get(dtype)
-        if native is not None:
-            return Gemm(native, width, 2.0 if width >= 2 else 4.0)
-        for name in (_TWINS.get(dtype, "bf16"), "fp16"):
+        for name in (dtype, _TWINS.get(dtype, "bf16"), "fp16"):
             if name in self.kernels.gemm:
-                return Gemm(self.kernels.gemm[name], width, 2.0)
+                return replace(self.kernels.gemm[name], weight_bytes=width)
         known = ", ".join(self.kernels.gemm)
         raise InputFault(f"hardware profile {self.name}: kernels.gemm knows no {dtype}; it knows {known}")
 
@@ -117,8 +141,13 @@ class HardwareProfile:
         eight_bit = self.kernels.attention_prefill_fp8 if KV_DTYPE_BYTES[kv_dtype] == 1 else None
         return eight_bit or self.kernels.attention_prefill
 
-    def all_reduce(self, n_gpus: int) -> AllReduce:
-        """The all-reduce over *n_gpus* (two and more). Raises InputFault listing the numbers known."""
+    def all_reduce(self, n_gpus: int, *, eager: bool = False) -> AllReduce:
+        """The all-reduce over *n_gpus* (two and more), in a CUDA graph or launched by itself (*eager*).
+
+        Without a measured eager one it is that of the graph. Raises InputFault listing the numbers known.
+        """
+        if eager and n_gpus in self.kernels.all_reduce_eager:
+            return self.kernels.all_reduce_eager[n_gpus]
         if n_gpus in self.kernels.all_reduce:
             return self.kernels.all_reduce[n_gpus]
         known = ", ".join(str(n) for n in sorted(self.kernels.all_reduce)) or "none"
@@ -138,6 +167,14 @@ class HardwareProfile:
     def estimated_keys(self) -> tuple[str, ...]:
         """The provenance entries that are estimates, in the order of the profile."""
         return tuple(key for key, origin in self.provenances.items() if origin.kind == "estimated")
+
+
+def _sources(fields: Fields) -> dict[str, dict[str, Any]]:
+    """The sections of each further backend."""
+    if not fields.has("kernel_sources"):
+        return {}
+    sections = fields.section("kernel_sources")
+    return {name: read_source(sections.section(name)) for name in sections.names_of_keys()}
 
 
 def _longest_prefix(key: str, provenances: Mapping[str, Provenance]) -> str | None:

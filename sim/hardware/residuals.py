@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import product
+from math import prod
 
 import numpy as np
+
+from sim.model.fields import Fields
 
 
 @dataclass(frozen=True)
@@ -57,3 +60,43 @@ def between(nodes: np.ndarray, at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     below = np.clip(np.searchsorted(nodes, inside, side="right") - 1, 0, len(nodes) - 2)
     low, high = np.log(nodes[below]), np.log(nodes[below + 1])
     return below, (np.log(inside) - low) / (high - low)
+
+
+def read_residuals(fields: Fields, *axes: str) -> Residuals | None:
+    """The table under `residual`, on those of *axes* that it has nodes for; None if there is none.
+
+    `permille` is a text of whole numbers, the last axis running fastest: measured over fitted, less 1, in
+    thousandths.
+    """
+    if not fields.has("residual"):
+        return None
+    section = fields.section("residual")
+    nodes = {name: np.array(section.numbers(name)) for name in axes if section.has(name)}
+    for name, values in nodes.items():
+        if (np.diff(values) <= 0).any() or values[0] <= 0:
+            section.fault(name, "must rise from a number above 0")
+    permille = _whole_numbers(section)
+    section.end()
+    sizes = [len(values) for values in nodes.values()]
+    if permille is None:
+        return None
+    if not nodes or len(permille) != prod(sizes):
+        section.fault(
+            "permille",
+            f"must be {' x '.join(map(str, sizes)) or 'nodes of axes'} numbers (got {len(permille)})",
+        )
+        return None
+    if (permille <= -1000).any():
+        section.fault("permille", f"must be above -1000, a time of nothing (got {permille.min():.0f})")
+        return None
+    return Residuals(nodes, 1.0 + permille.reshape(sizes) / 1000.0)
+
+
+def _whole_numbers(section: Fields) -> np.ndarray | None:
+    words = section.text("permille").split()
+    try:
+        return np.array(words, dtype=np.int64)
+    except (ValueError, OverflowError):
+        odd = next((word for word in words if not word.lstrip("+-").isdigit()), words[0])
+        section.fault("permille", f"must be whole numbers with spaces between (got {odd})")
+        return None

@@ -42,16 +42,39 @@ class Gemm:
 
     `weight_bytes` are per weight. `activation_bytes` are per element of X: 2 where X is read in 16 bits, 4
     where it is also quantised to 8 bits first (16 bits read, 8 written, 8 read). Y leaves in 16 bits.
+    `quantise_bytes_per_s` is the rate of that step where it was fitted apart: 3 bytes an element then go into
+    a term of their own, and `activation_bytes` is 1. `residual` has what the form misses, by m, n and k.
+    Weights below `cached_below_bytes` were in the second-level cache when their residual was measured.
     """
 
     roofline: Roofline
     weight_bytes: float
     activation_bytes: float
+    quantise_bytes_per_s: float | None = None
+    cached_below_bytes: float = 0.0
+    residual: Residuals | None = None
 
-    def seconds(self, m: Number, n: int, k: int) -> Number:
-        """Time for *m* tokens through *n* outputs and *k* inputs."""
+    def seconds(self, m: Quantity, n: Quantity, k: Quantity) -> np.ndarray:
+        """Time for *m* tokens through *n* outputs and *k* inputs, in a server.
+
+        A server reads every layer's weights from memory, which takes at least their bytes / B.
+        """
+        looped_s = self.looped_s(m, n, k)
+        weights = np.asarray(n * k * self.weight_bytes)
+        from_memory_s = np.where(weights < self.cached_below_bytes, weights / self.roofline.bytes_per_s, 0.0)
+        return np.maximum(looped_s, from_memory_s)
+
+    def looped_s(self, m: Quantity, n: Quantity, k: Quantity) -> np.ndarray:
+        """The same where one layer runs again and again, as in a kernel table: small weights stay cached."""
+        smooth_s = self.smooth_s(m, n, k)
+        return smooth_s if self.residual is None else smooth_s * self.residual.factor(m=m, n=n, k=k)
+
+    def smooth_s(self, m: Quantity, n: Quantity, k: Quantity) -> np.ndarray:
+        """The smooth form alone."""
         moved = n * k * self.weight_bytes + m * (k * self.activation_bytes + n * 2.0)
-        return self.roofline.seconds(2.0 * n * k * m, moved)
+        smooth_s = self.roofline.seconds(np.asarray(2.0 * n * k * m), np.asarray(moved))
+        quantised_s = 0.0 if self.quantise_bytes_per_s is None else 3.0 * m * k / self.quantise_bytes_per_s
+        return smooth_s + quantised_s
 
 
 @dataclass(frozen=True)
@@ -174,15 +197,25 @@ class PrefillAttention:
 
 @dataclass(frozen=True)
 class AllReduce:
-    """The sum over a group of GPUs: `(alpha^p + (bytes / B)^p)^(1/p)`; B is bytes a rank per second."""
+    """The sum over a group of GPUs: `(alpha^p + (bytes / B)^p)^(1/p)`; B is bytes a rank per second.
+
+    `residual` has what the form misses, by `bytes`: the steps where the algorithm changes.
+    """
 
     latency_s: float
     bytes_per_s: float
     exponent: float
+    residual: Residuals | None = None
 
-    def seconds(self, bytes: Number) -> Number:
+    def seconds(self, bytes: Quantity) -> np.ndarray:
         """Time to reduce *bytes* a rank (tokens x hidden_size x 2)."""
-        return _norm(self.latency_s + 0.0 * bytes, bytes / self.bytes_per_s, self.exponent)
+        smooth_s = self.smooth_s(bytes)
+        return smooth_s if self.residual is None else smooth_s * self.residual.factor(bytes=bytes)
+
+    def smooth_s(self, bytes: Quantity) -> np.ndarray:
+        """The smooth form alone."""
+        sizes = np.asarray(bytes, dtype=float)
+        return _norm(self.latency_s + 0.0 * sizes, sizes / self.bytes_per_s, self.exponent)
 
 
 @dataclass(frozen=True)

@@ -46,8 +46,7 @@ class Fields:
         value = self._required(key, f"a number {bounds}")
         if value is None:
             return 1.0
-        good = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-        if good and (value > 0 if at_least is None else value >= at_least) and value <= at_most:
+        if _is_number(value) and (value > 0 if at_least is None else value >= at_least) and value <= at_most:
             return float(value)
         self.fault(key, f"must be a number {bounds} (got {value!r})")
         return 1.0
@@ -98,6 +97,16 @@ class Fields:
         self.fault(key, f"must be a list of names (got {value!r})")
         return ()
 
+    def numbers(self, key: str) -> tuple[float, ...]:
+        """A list of finite numbers, not empty."""
+        value = self._required(key, "a list of numbers")
+        if value is None:
+            return (1.0,)
+        if isinstance(value, list | tuple) and value and all(map(_is_number, value)):
+            return tuple(float(number) for number in value)
+        self.fault(key, f"must be a list of numbers (got {str(value)[:60]})")
+        return (1.0,)
+
     def section(self, key: str) -> Fields:
         """The mapping under *key*, read into the same collection of faults."""
         value = self._required(key, "a section")
@@ -124,3 +133,7 @@ class Fields:
         self.end()
         if self._faults:
             raise InputFault(self._faults)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

@@ -7,6 +7,7 @@ made from these rows, so that what is written here is what holds.
 from __future__ import annotations
 
 from sim.scenario.engine_keys import ENGINE_ORIGIN_KEYS, engine_file_keys, engine_settings
+from sim.scenario.hardware_keys import HARDWARE_KEYS, PROVENANCE_KEYS
 from sim.scenario.keys import Group, Key, Placeholder, grouped
 from sim.scenario.sharing_keys import SHARING_KEYS
 
@@ -23,6 +24,7 @@ PLACEHOLDERS = {
         tuple(f"{metric}_{statistic}_s" for metric in METRICS for statistic in _STATISTICS),
     ),
     "<dtype>": Placeholder("|".join(DTYPES), DTYPES),
+    "<source>": Placeholder("[a-z][a-z0-9_.-]*", ("trtllm", "sglang")),
     "<gpus>": Placeholder("[1-9][0-9]*", ("2", "4", "8")),
     "<key>": Placeholder(".+", ("memory_bytes", "kernels", "lengths.prompt", "host_step_s")),
 }
@@ -180,81 +182,6 @@ SCENARIO_KEYS = (
 )  # fmt: skip
 
 
-def _attention_keys(suffix: str) -> tuple[Key, ...]:
-    """The rows of attention over a KV cache of the model's type, or of 8 bits (*suffix* `_fp8`)."""
-    prefill, decode = f"kernels.attention_prefill{suffix}", f"kernels.attention_decode{suffix}"
-    cache = " over an 8-bit KV cache" if suffix else ""
-    return (
-        Key(prefill, "mapping", f"Attention of prefill chunks{cache}.", required=not suffix),
-        Key(f"{prefill}.flops_per_s", "number", "F, flops a second.", above=0, required=True),
-        Key(f"{prefill}.head_token_s", "seconds", "Time a head and token.", minimum=0, required=True),
-        Key(f"{prefill}.exponent", "number", "p of the smooth sum.", above=0, required=True),
-        Key(f"{prefill}.overhead_s", "seconds", "Time of an empty call.", minimum=0, required=True),
-        Key(f"{prefill}.causal_weight", "number", "Share of a chunk's own token pairs that masking leaves.",
-            above=0),
-        Key(decode, "mapping", f"Attention of decoding sequences{cache}.", required=not suffix),
-        Key(f"{decode}.bytes_per_s", "bytes per second", "B, bytes of KV a second.", above=0, required=True),
-        Key(f"{decode}.head_sequence_s", "seconds", "Time a sequence and KV head.", minimum=0, required=True),
-        Key(f"{decode}.exponent", "number", "p of the smooth sum.", above=0, required=True),
-        Key(f"{decode}.overhead_s", "seconds", "Time of an empty call.", minimum=0, required=True),
-    )  # fmt: skip
-
-
-_PROVENANCE_KEYS = (
-    Key("provenance", "mapping", "Where each number comes from; a key covers everything below it."),
-    Key("provenance.<key>", "mapping", "Of this number, or of all below this key."),
-    Key("provenance.<key>.kind", "choice", "How it was got.", choices=("measured", "datasheet", "estimated"),
-        required=True),
-    Key("provenance.<key>.source", "text", "From what.", required=True),
-    Key("provenance.<key>.points", "count", "How many measurements.", minimum=0),
-    Key("provenance.<key>.error_median_pct", "number", "Median held-out error, percent.", minimum=0),
-    Key("provenance.<key>.error_p90_pct", "number", "90th percentile of the held-out error, percent.",
-        minimum=0),
-)  # fmt: skip
-
-HARDWARE_KEYS = (
-    Key("name", "text", "Name of the profile.", otherwise="the file's name"),
-    Key("aliases", "text", "Other names.", many=True),
-    Key("memory_bytes", "bytes", "Memory as the driver reports it.", above=0, required=True),
-    Key("peak_flops_per_s", "mapping", "Datasheet peaks, dense.", required=True),
-    Key("peak_flops_per_s.<dtype>", "number", "Flops a second in this type.", above=0),
-    Key("memory_bandwidth_bytes_per_s", "bytes per second", "Datasheet memory bandwidth.", above=0,
-        required=True),
-    Key("l2_bytes", "bytes", "Second-level cache.", above=0, required=True),
-    Key("link", "mapping", "Connection between the GPUs of a node.", required=True),
-    Key("link.kind", "choice", "Its kind.", choices=("nvlink", "pcie"), required=True),
-    Key("link.bandwidth_bytes_per_s", "bytes per second", "Of the datasheet, both directions together.",
-        above=0, required=True),
-    Key("power_w", "number", "Board power, watts.", above=0, required=True),
-    Key("price", "mapping", "What an hour costs.", required=True),
-    Key("price.usd_per_gpu_hour", "usd", "Price of one GPU for one hour.", minimum=0, required=True),
-    Key("price.date", "text", "When it was read.", required=True),
-    Key("price.source", "text", "Where it was read.", required=True),
-    Key("efficiency", "mapping", "Share of its kernels' rates that the card reaches in a server."),
-    Key("efficiency.compute", "number", "Of the flops a second.", above=0, otherwise="1"),
-    Key("efficiency.memory_bandwidth", "number", "Of the bytes a second.", above=0, otherwise="1"),
-    Key("efficiency.link", "number", "Of the collectives' rates.", above=0, otherwise="1"),
-    Key("kernels", "mapping", "Fitted coefficients of the operations.", required=True),
-    Key("kernels.gemm", "mapping", "Linear layers, by the type of the weights.", required=True),
-    Key("kernels.gemm.<dtype>", "mapping", "((flops/F)^p + (bytes/B)^p)^(1/p) + overhead."),
-    Key("kernels.gemm.<dtype>.flops_per_s", "number", "F, flops a second.", above=0, required=True),
-    Key("kernels.gemm.<dtype>.bytes_per_s", "bytes per second", "B, bytes a second.", above=0, required=True),
-    Key("kernels.gemm.<dtype>.exponent", "number", "p of the smooth roofline.", above=0, required=True),
-    Key("kernels.gemm.<dtype>.overhead_s", "seconds", "Time of an empty call.", minimum=0, required=True),
-    *_attention_keys(""),
-    *_attention_keys("_fp8"),
-    Key("kernels.all_reduce", "mapping", "All-reduce within a node, by the number of GPUs."),
-    Key("kernels.all_reduce.<gpus>", "mapping", "Over so many GPUs."),
-    Key("kernels.all_reduce.<gpus>.latency_s", "seconds", "Time of an empty call.", minimum=0, required=True),
-    Key("kernels.all_reduce.<gpus>.bytes_per_s", "bytes per second", "Bytes per rank a second.", above=0,
-        required=True),
-    Key("kernels.all_reduce.<gpus>.exponent", "number", "p of the smooth sum.", above=0, required=True),
-    Key("kernels.elementwise", "mapping", "Norms, activations, embedding.", required=True),
-    Key("kernels.elementwise.bytes_per_s", "bytes per second", "B, bytes a second.", above=0, required=True),
-    Key("kernels.elementwise.overhead_s", "seconds", "Time of an empty call.", minimum=0, required=True),
-    *_PROVENANCE_KEYS,
-)  # fmt: skip
-
 MODEL_KEYS = (
     Key("name", "text", "Name of the model.", otherwise="the file's name"),
     Key("aliases", "text", "Other names, Hugging Face ids among them.", many=True),
@@ -333,7 +260,7 @@ WORKLOAD_KEYS = (
         "so on; they add up to 1.", minimum=0, many=True, required=True),
     Key("zero_output", "choice", "A trace's requests without output: drop (and count) them, or refuse the "
         "file.", "drop", choices=("drop", "error")),
-    *_PROVENANCE_KEYS,
+    *PROVENANCE_KEYS,
 )  # fmt: skip
 
 ENGINE_SETTINGS = engine_settings(SCENARIO_KEYS)
