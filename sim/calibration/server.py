@@ -17,7 +17,17 @@ import numpy as np
 
 from sim.calibration.constants import BY_NAME, Constants
 from sim.calibration.space import Space, space_of
-from sim.calibration.spread import FIRST, PACE, Spread, Units, first_spread, misfit, precision, spread_of
+from sim.calibration.spread import (
+    FIRST,
+    PACE,
+    PRIOR_COUNT,
+    Spread,
+    Units,
+    first_spread,
+    misfit,
+    precision,
+    spread_of,
+)
 
 Metrics = Mapping[str, float]
 Predict = Callable[[Any, Constants], Metrics | str]
@@ -27,15 +37,24 @@ MOST_POINTS = 40
 _ITERATIONS = 6
 _STEP_U, _STEP_LOG = 0.08, 0.03
 _LONGEST = 1.5  # of a step, in u
+_REACH = 1.645  # standard deviations to either side of an interval
 _NEAR, _FAR = 0.02, 0.25  # steps that end the descent, and that make derivatives old
 _IDENTIFIED = 0.7  # standard deviation after over before
+_CLEAR = 4.0  # of -2 log likelihood: what a host that is longer than the GPU must gain over one that is not
 _ALIKE = 2.0  # difference of -2 log likelihood that tells nothing
-_SCAN: Mapping[str, tuple[float, ...]] = {
-    "host_step_s": (0.3e-3, 1e-3, 3e-3, 8e-3),
-    "host_sequence_s": (15e-6, 50e-6, 120e-6),
-    "eager_layer_s": (0.2e-3, 0.5e-3),
-    "front_end_s": (2e-3, 25e-3),
+_SCAN: Mapping[bool, Mapping[str, tuple[float, ...]]] = {
+    False: {
+        "host_step_s": (0.5e-3, 2e-3, 6e-3),
+        "host_sequence_s": (20e-6, 80e-6),
+        "eager_layer_s": (0.0, 0.3e-3),
+    },
+    True: {
+        "host_step_s": (0.3e-3, 0.6e-3, 1e-3, 1.6e-3, 2.5e-3, 4e-3, 6e-3, 9e-3),
+        "host_sequence_s": (10e-6, 20e-6, 40e-6, 80e-6, 150e-6),
+        "eager_layer_s": (0.0, 0.3e-3),
+    },
 }
+"""Values from which the way down may begin, where host times are added or overlapped."""
 _SCANNED_POINTS = 10
 _UNPREDICTED = 1e4
 """How far off a point counts whose scenario constants make impossible."""
@@ -69,8 +88,6 @@ class Fit:
     spread: Spread
     information: np.ndarray
     """What the points alone say: the inverse covariance without beliefs."""
-    jacobian: np.ndarray
-    """Of the logarithm of the predictions, (units, coordinates)."""
     residual: np.ndarray
     units: Units
     points: int
@@ -93,12 +110,29 @@ class Fit:
 
     def interval(self, index: int, confidence: float = 0.90) -> tuple[float, float]:
         """The interval of the constant at a coordinate, in its own unit."""
-        from scipy.stats import norm
+        return self._about(index, self.u, self.sd_u(index), confidence)
 
-        reach = float(norm.ppf(0.5 + confidence / 2.0)) * self.sd_u(index)
-        low, high = self.space.bounded(self.u - reach)[index], self.u[index] + reach
+    def believed(self, index: int, confidence: float = 0.90) -> tuple[float, float]:
+        """The interval that was believed before anything was measured."""
+        return self._about(
+            index, self.space.start, float(np.sqrt(self.space.prior[index, index])), confidence
+        )
+
+    def _about(self, index: int, u: np.ndarray, sd: float, confidence: float) -> tuple[float, float]:
+        from scipy.stats import t
+
+        reach = (
+            float(
+                t.ppf(
+                    0.5 + confidence / 2.0,
+                    PRIOR_COUNT + self.setups if self.setups > 1 else PRIOR_COUNT + self.points,
+                )
+            )
+            * sd
+        )
+        low = float(self.space.bounded(u - reach)[index])
         kind = self.space.coordinates[index].kind
-        return kind.value_of(float(low)), kind.value_of(float(high))
+        return kind.value_of(low), kind.value_of(float(u[index]) + reach)
 
 
 def fit_constants(
@@ -182,59 +216,91 @@ class _Fitting:
 
     def run(self) -> tuple[float, Fit]:
         """-2 log likelihood (up to a constant) of the best constants, and the fit."""
-        u = self._scanned()
-        free = np.ones(len(u), dtype=bool)
-        u, fit = self._descended(u, free)
-        before = np.sqrt(np.diag(self.space.prior))
-        free = np.sqrt(np.diag(fit.covariance)) < _IDENTIFIED * before
-        if not free.all():
-            u, fit = self._descended(np.where(free, u, self.space.start), free, fit)
+        if self.overlapped:
+            found = self._descended(self.space.start)
+            for beginning in (self.space.start, found[0]):
+                other = self._descended(self._scanned(beginning))
+                if self._score(*other[:2]) < self._score(*found[:2]) - _CLEAR:
+                    found = other
+        else:
+            found = self._descended(self._scanned(self.space.start))
+        u, residual, spread, information = found
+        return self._score(u, residual), self._fit(u, residual, spread, information)
+
+    def _score(self, u: np.ndarray, residual: np.ndarray, units: Units | None = None) -> float:
+        """-2 log likelihood and log belief, under the spreads believed at first."""
         distance = u - self.space.start
-        score = misfit(self.units, fit.residual) + float(distance @ self.prior @ distance)
-        return score, fit
+        return misfit(units or self.units, residual) + float(distance @ self.prior @ distance)
 
-    def _descended(
-        self, u: np.ndarray, free: np.ndarray, before: Fit | None = None
-    ) -> tuple[np.ndarray, Fit]:
-        """Gauss-Newton from *u* over the *free* coordinates; the others are known to be where they are.
+    def _descended(self, u: np.ndarray) -> tuple[np.ndarray, np.ndarray, Spread, np.ndarray]:
+        """The way down from *u*: where it ends, the residual and spread there, and the information.
 
-        With a fit *before*, its covariance is kept: what is not identified stays uncertain. Derivatives are
-        taken again where the last ones were taken far away, and mended by what a step did where they were
-        not.
+        Derivatives are taken again where the last ones were taken far away, and mended by what a step did
+        where they were not.
         """
-        spread = first_spread(self.units) if before is None else before.spread
-        residual = self._residual(u)
-        taken, jacobian = (u, self._jacobian(u, residual)) if before is None else (u, before.jacobian)
+        taken = u
+        spread, residual = first_spread(self.units), self._residual(u)
+        jacobian = self._jacobian(u, residual)
         for _ in range(_ITERATIONS):
             spread = self._respread(residual, spread)
             inverse = precision(self.units, spread)
-            step = self._step(u, residual, jacobian, inverse, free)
-            moved, after = self._searched(u, residual, step, inverse)
+            moved, after = self._searched(u, residual, self._step(u, residual, jacobian, inverse), inverse)
             if np.abs(moved - u).max() < _NEAR:
                 break
             jacobian = _broyden(jacobian, moved - u, residual - after)
             u, residual = moved, after
-            if np.abs(u - taken).max() > _FAR and before is None:
+            if np.abs(u - taken).max() > _FAR:
                 taken, jacobian = u, self._jacobian(u, residual)
         spread = self._respread(residual, spread)
-        inverse = precision(self.units, spread)
-        information = jacobian.T @ inverse @ jacobian if before is None else before.information
-        fit = Fit(
-            self.space,
-            u,
-            np.linalg.inv(information + self.prior),
-            free,
-            self.overlapped,
-            0.0,
-            spread,
-            information,
-            jacobian,
-            residual,
-            self.units,
-            len(self.points),
-            len(np.unique(self.units.setup)),
+        return u, residual, spread, jacobian.T @ precision(self.units, spread) @ jacobian
+
+    def _fit(self, u: np.ndarray, residual: np.ndarray, spread: Spread, information: np.ndarray) -> Fit:
+        covariance = np.linalg.inv(information + self.prior)
+        identified = np.diag(covariance) < _IDENTIFIED**2 * np.diag(self.space.prior)
+        for index in np.flatnonzero(identified):
+            if self.space.coordinates[index].kind.scale is not None:
+                identified[index], covariance = self._profiled(int(index), u, residual, spread, covariance)
+        return Fit(
+            space=self.space,
+            u=u,
+            covariance=covariance,
+            identified=identified,
+            overlapped=self.overlapped,
+            told_apart=0.0,
+            spread=spread,
+            information=information,
+            residual=residual,
+            units=self.units,
+            points=len(self.points),
+            setups=len(np.unique(self.units.setup)),
         )
-        return u, fit
+
+    def _profiled(
+        self, index: int, u: np.ndarray, residual: np.ndarray, spread: Spread, covariance: np.ndarray
+    ) -> tuple[bool, np.ndarray]:
+        """Whether one host time is known as well as derivatives say, and the covariance if it is not.
+
+        Where the longer of host and GPU counts, they tell of one side only. So the distance is looked up at
+        both ends of the interval, the other constants moved as they go with it; where it has hardly grown,
+        the constant's variance is what was believed of it.
+        """
+        inverse = precision(self.units, spread)
+        least = self._distance(u, residual, inverse)
+        sd = np.sqrt(covariance[index, index])
+        for way in (-1.0, 1.0):
+            moved = self.space.bounded(
+                u + way * _REACH * sd * covariance[:, index] / covariance[index, index]
+            )
+            if abs(moved[index] - u[index]) < 0.1 * sd:
+                continue  # at its bound
+            share = abs(moved[index] - u[index]) / (_REACH * sd)
+            grown = self._distance(moved, self._residual(moved), inverse) - least
+            if grown < 0.3 * (share * _REACH) ** 2:
+                wider = self.space.prior[index, index] / covariance[index, index]
+                scale = np.ones(len(u))
+                scale[index] = np.sqrt(wider)
+                return False, covariance * np.outer(scale, scale)
+        return True, covariance
 
     def _respread(self, residual: np.ndarray, spread: Spread) -> Spread:
         for _ in range(3):
@@ -242,16 +308,12 @@ class _Fitting:
         return spread
 
     def _step(
-        self,
-        u: np.ndarray,
-        residual: np.ndarray,
-        jacobian: np.ndarray,
-        inverse: np.ndarray,
-        free: np.ndarray,
+        self, u: np.ndarray, residual: np.ndarray, jacobian: np.ndarray, inverse: np.ndarray
     ) -> np.ndarray:
-        """The Gauss-Newton step, at most `_LONGEST` in any coordinate."""
+        """The Gauss-Newton step, at most `_LONGEST` in any coordinate; none below a bound."""
         curvature = jacobian.T @ inverse @ jacobian + self.prior
         slope = jacobian.T @ inverse @ residual - self.prior @ (u - self.space.start)
+        free = ~((self.space.bounded(u - 1e-9) == u) & (slope < 0.0))
         step = np.zeros(len(u))
         step[free] = np.linalg.solve(curvature[np.ix_(free, free)], slope[free])
         longest = np.abs(step).max()
@@ -273,22 +335,20 @@ class _Fitting:
         apart = u - self.space.start
         return float(residual @ inverse @ residual + apart @ self.prior @ apart)
 
-    def _scanned(self) -> np.ndarray:
+    def _scanned(self, u: np.ndarray) -> np.ndarray:
         """A beginning from which the way is down: the best of some values, one host time after the other.
 
         Where the GPU takes longer than an overlapped host, no derivative tells what the host takes.
         """
         few = [self.points[i] for i in _spread_out(len(self.points))[:_SCANNED_POINTS]]
         units = _units(few)
-        u, best = self.space.start, np.inf
-        for name, values in _SCAN.items():
+        best = self._score(u, self._residual(u, few), units)
+        for name, values in _SCAN[self.overlapped].items():
             index, kind = self.space.index(name, ""), BY_NAME[name]
-            tries = [u[index], *map(kind.u_of, values)]
-            for value in tries:
+            for value in map(kind.u_of, values):
                 moved = u.copy()
                 moved[index] = value
-                apart = moved - self.space.start
-                score = misfit(units, self._residual(moved, few)) + float(apart @ self.prior @ apart)
+                score = self._score(moved, self._residual(moved, few), units)
                 if score < best:
                     u, best = moved, score
         return u
@@ -325,7 +385,7 @@ class _Fitting:
         return np.array(rows)
 
     def _jacobian(self, u: np.ndarray, residual: np.ndarray) -> np.ndarray:
-        """Of the logarithm of the predictions, (units, coordinates); what moved nothing once is passed over."""
+        """Of the logarithm of predictions, (units, coordinates); what moved nothing once is passed over."""
         jacobian = np.zeros((len(residual), len(u)))
         for name, kind in BY_NAME.items():
             if name in self.idle:
@@ -336,7 +396,7 @@ class _Fitting:
             moved[np.unique(columns)] += step
             change = (residual - self._residual(moved)) / step
             jacobian[np.arange(len(residual)), columns[self.units.point]] = change
-            if not change.any():
+            if kind.of_card and not change.any():  # no link, say; what is hidden now may show elsewhere
                 self.idle.add(name)
         return jacobian
 

@@ -15,9 +15,10 @@ import numpy as np
 PACE, FIRST = 0, 1
 CLASSES = ("pace", "first token")
 _DEGREES = 4.0  # of the t-distributions' tails
+_NORMAL = 0.772  # mean of weight x square where the tails are those of the normal distribution
 _PRIOR_POINT_SD = np.array([0.03, 0.12])
 _PRIOR_SETUP_SD = np.array([0.04, 0.15])
-_PRIOR_COUNT = 3.0  # observations that the priors of the spreads are worth
+PRIOR_COUNT = 3.0  # observations that the priors of the spreads are worth
 
 
 @dataclass(frozen=True)
@@ -61,8 +62,8 @@ def first_spread(units: Units) -> Spread:
 
 def spread_of(units: Units, residual: np.ndarray, before: Spread) -> Spread:
     """The spread that *residual* (log measured - log predicted, one a row) shows, from that of *before*."""
-    point_sum, point_count = _PRIOR_COUNT * _PRIOR_POINT_SD**2, np.full(len(CLASSES), _PRIOR_COUNT)
-    setup_sum, setup_count = _PRIOR_COUNT * _PRIOR_SETUP_SD**2, np.full(len(CLASSES), _PRIOR_COUNT)
+    point_sum, point_count = PRIOR_COUNT * _PRIOR_POINT_SD**2, np.full(len(CLASSES), PRIOR_COUNT)
+    setup_sum, setup_count = PRIOR_COUNT * _PRIOR_SETUP_SD**2, np.full(len(CLASSES), PRIOR_COUNT)
     point_weight, setup_weight = before.point_weight.copy(), {}
     for key, rows in units.clusters():
         which = key[1]
@@ -72,11 +73,11 @@ def spread_of(units: Units, residual: np.ndarray, before: Spread) -> Spread:
         own = before.setup_sd[which] > 0.0
         deviation = residual[rows] - (mean if own else 0.0)
         point_weight[rows] = _weight(deviation / before.point_sd[which])
-        point_sum[which] += float((point_weight[rows] * deviation**2).sum())
+        point_sum[which] += float((point_weight[rows] * deviation**2).sum()) / _NORMAL
         point_count[which] += len(rows) - (1.0 if own else 0.0)
         mean_variance = before.point_sd[which] ** 2 / weights.sum()
         setup_weight[key] = float(_weight(mean / np.sqrt(before.setup_sd[which] ** 2 + mean_variance)))
-        setup_sum[which] += setup_weight[key] * max(mean**2 - mean_variance, 0.0)
+        setup_sum[which] += setup_weight[key] * max(mean**2 - mean_variance, 0.0) / _NORMAL
         setup_count[which] += 1.0
     setup_sd = np.sqrt(setup_sum / setup_count) if before.setup_sd.any() else before.setup_sd
     return Spread(np.sqrt(point_sum / point_count), setup_sd, point_weight, setup_weight)

@@ -1,4 +1,4 @@
-"""`kneesim calibrate ...`: from measured kernels to a hardware profile."""
+"""`kneesim calibrate ...`: from measured kernels to a hardware profile, from a measured server to constants."""
 
 from __future__ import annotations
 
@@ -6,13 +6,17 @@ from pathlib import Path
 
 import click
 
+from sim.cli.calibrate_server import server
 from sim.cli.output import note, note_written, say
 from sim.files import may_write
 
 
 @click.group()
 def calibrate() -> None:
-    """Measure kernels, fit a hardware profile to them, and see how far it holds."""
+    """Measure kernels, fit a hardware profile to them, and see how far it holds; the same of a server."""
+
+
+calibrate.add_command(server)
 
 
 @calibrate.command("measure")

@@ -21,6 +21,7 @@ from sim.scenario.yaml_core import read_file
 _LINES_SUFFIXES = (".jsonl", ".jsonl.gz")
 TRACE_SUFFIXES = (".csv", ".csv.gz", *_LINES_SUFFIXES)
 _PRESETS = {engine_preset(name).engine for name in preset_names()}
+_MOST_BASES = 8  # that lie under one another
 _PATH_SUFFIXES = (".yaml", ".yml", ".json", *TRACE_SUFFIXES)
 
 
@@ -179,7 +180,7 @@ def _trace_is_there(section: str, value: dict[str, Any], report: Report) -> None
 
 
 def _read_named(
-    kind: str, text: str, place: Place, folders: Folders, faults: Faults
+    kind: str, text: str, place: Place, folders: Folders, faults: Faults, depth: int = 0
 ) -> tuple[Tree, str] | None:
     """What the file called *text* holds, and its name without the suffix; None (and a fault) if unusable."""
     try:
@@ -193,10 +194,27 @@ def _read_named(
             return Tree(value, {(): place}), stem
         if kind == "models" and path.suffix == ".json":
             return _read_huggingface(path), stem
-        return read_file(path, faults), stem
+        tree = read_file(path, faults)
     except InputFault as fault:
         faults.include(fault, place)
         return None
+    if kind == "hardware" and isinstance(tree.value, dict) and tree.value.get("base") is not None:
+        return _on_its_base(tree, folders, faults, depth)
+    return tree, stem
+
+
+def _on_its_base(tree: Tree, folders: Folders, faults: Faults, depth: int) -> tuple[Tree, str] | None:
+    """A profile's file that names another: the other one with what the file says laid over it."""
+    base, place = tree.value["base"], tree.place(("base",))
+    if not isinstance(base, str) or depth >= _MOST_BASES:
+        wanted = "be a name or a path" if not isinstance(base, str) else "not lead back to this file"
+        faults.add(place, f"base must {wanted} (got {got(base)})")
+        return None
+    found = _read_named("hardware", base, place, folders, faults, depth + 1)
+    if found is None:
+        return None
+    own = Tree({key: inner for key, inner in tree.value.items() if key != "base"}, tree.places)
+    return found[0].merged(_estimated(own)), found[1]
 
 
 def _read_huggingface(path: Path) -> Tree:
