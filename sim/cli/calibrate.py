@@ -1,4 +1,4 @@
-"""`kneesim calibrate ...`: from measured kernels to a hardware profile, from a measured server to constants."""
+"""`kneesim calibrate ...`: from measured kernels to a hardware profile, from a server to constants."""
 
 from __future__ import annotations
 
