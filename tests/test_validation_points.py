@@ -147,6 +147,7 @@ def test_what_a_log_says_of_the_cache_is_what_is_simulated(tmp_path: Path) -> No
 
 def test_a_version_takes_the_newest_engine_file_that_is_not_newer(tmp_path: Path) -> None:
     """0.11.2 is served by the file of 0.11 and 0.13 by that of 0.12; 0.7.3 schedules as V0 did."""
+
     def preset(version: str) -> tuple[str, bool]:
         engine = setup_of(only(tmp_path, engine_version=version)).scenario.engine  # type: ignore[union-attr]
         return engine["preset"].partition("@")[0], engine["async_scheduling"]

@@ -92,9 +92,7 @@ def _predicted_tpot(metrics: Metrics, point: Point) -> float:
     return metrics.get(f"tpot_{told[0]}_ms", np.nan) if told else np.nan
 
 
-def series_rows(
-    cases: Sequence[Case], predictions: Mapping[str, Metrics], rows: Sequence[Row]
-) -> list[Row]:
+def series_rows(cases: Sequence[Case], predictions: Mapping[str, Metrics], rows: Sequence[Row]) -> list[Row]:
     """Capacity and knee of every series among *cases*."""
     found = []
     for series in series_of(cases, predictions):
