@@ -36,6 +36,10 @@ class Residuals:
 
     def factor(self, **at: float | np.ndarray) -> np.ndarray:
         """The ratio at these quantities (broadcastable shapes), one for each axis; others are idle."""
+        here = {name: value for name, value in at.items() if name in self.axes}
+        fixed = {name: float(value) for name, value in here.items() if np.ndim(value) == 0}
+        if fixed and len(fixed) < len(self.axes):
+            return self.at(**fixed).factor(**here)
         corners = [between(nodes, np.asarray(at[name], dtype=float)) for name, nodes in self.axes.items()]
         logs = np.log(self.ratios)
         total: np.ndarray | float = 0.0

@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import Any
 
 from sim.faults import InputFault
+from sim.hardware.sources import as_measured_with
 from sim.scenario.catalogue import Folders
 from sim.scenario.check import check
 from sim.scenario.overrides import key_path, lay_over
@@ -138,6 +139,9 @@ def resolve(draft: Draft, faults: Faults) -> Scenario:
     }
     if not of_engine:
         _fill_engine(tree, sections, parts, sources, faults)
+        if parts.get("hardware"):
+            measured_with = sections["engine"].get("kernel_source")
+            sections["hardware"] = as_measured_with(sections["hardware"], measured_with)
     _fill_load_and_run(tree, sections, sources)
     _fill_cost(sections, parts, sources)
     scenario_rules(sections, Report(tree, faults))

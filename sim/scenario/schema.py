@@ -15,6 +15,7 @@ MOST_TOKENS = 1_000_000_000
 MOST_REQUESTS = 100_000_000
 DTYPES = ("bf16", "fp16", "fp8", "int8", "int4")
 KV_DTYPES = ("auto", "bf16", "fp16", "fp8", "fp8_e4m3", "fp8_e5m2", "int8")
+KERNEL_SOURCES = ("vllm", "sglang", "trtllm", "vidur", "nccl")
 METRICS = ("ttft", "server_ttft", "queue", "tpot", "itl", "stall", "e2e")
 _STATISTICS = ("mean", "p50", "p90", "p95", "p99", "max")
 
@@ -105,6 +106,9 @@ SCENARIO_KEYS = (
         otherwise="preset: 126 us; vllm-v0: 5 ms"),
     Key("engine.host_sequence_s", "seconds", "CPU time of the engine a sequence and iteration.", minimum=0,
         maximum=60, otherwise="preset: 4.4 us"),
+    Key("engine.kernel_source", "choice", "The backend whose kernels it runs, where the hardware profile has "
+        "them; where not, and for what was not measured with it, the profile's own.",
+        choices=KERNEL_SOURCES, otherwise="preset: vllm"),
     Key("engine.cudagraph_prefill", "flag", "Graphs cover iterations with prompts too, up to "
         "max_cudagraph_capture_size.", otherwise="preset: true; vllm-v0, static: false"),
     Key("engine.eager_layer_s", "seconds", "CPU time to launch one layer of an iteration that no CUDA graph "

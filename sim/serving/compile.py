@@ -47,7 +47,7 @@ def compile_step_time(
             _decode_seconds(profile.decode_attention(kv_dtype), shape, engine["block_size"]),
             engine["max_num_seqs"],
             max(kv_cache_tokens, most_context_tokens),
-            engine["max_model_len"],
+            2 * engine["max_model_len"],  # in a static group: the longest prompt, then the longest answer
         ),
         prefill=PrefillAttention(profile.prefill_attention(kv_dtype), shape),
         overlapped=engine["async_scheduling"],

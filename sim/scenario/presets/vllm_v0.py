@@ -23,6 +23,7 @@ def _defaults(hardware: Values, model: Values, engine: Values) -> dict[str, Any]
         "kv_layout": "paged",
         "cuda_graphs": True,
         "cudagraph_prefill": False,
+        "kernel_source": "vllm",
         "max_cudagraph_capture_size": sequences,
         "host_step_s": 5e-3,
         "host_sequence_s": 4.4e-6,

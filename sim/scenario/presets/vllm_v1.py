@@ -47,6 +47,7 @@ def vllm_v1_defaults(hardware: Values, model: Values, engine: Values) -> dict[st
         "kv_layout": "paged",
         "cuda_graphs": True,
         "cudagraph_prefill": True,
+        "kernel_source": "vllm",
         "max_cudagraph_capture_size": min(2 * sequences, largest, budget),
         "host_step_s": 126e-6,
         "host_sequence_s": 4.4e-6,
