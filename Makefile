@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+TORCH := $(VENV)/.torch
 
 SCENARIO ?= scenarios/chat-8b-a100.yaml
 OUT ?= out/$(basename $(notdir $(SCENARIO)))
@@ -13,7 +14,7 @@ FILE ?= $(wildcard tests/recordings/*.jsonl.gz tests/recordings/*/*.jsonl.gz)
 knee: $(STAMP)  ## the demonstration: how much of this traffic can one GPU serve?
 	$(BIN)/kneesim knee $(SCENARIO) --out $(OUT)
 
-test: $(STAMP)  ## all tests but the slow ones
+test: $(STAMP) $(TORCH)  ## all tests but the slow ones
 	$(BIN)/python -m pytest -m "not slow"
 
 docs: $(STAMP)  ## write the pages and the README's numbers again, from what is simulated now
@@ -43,3 +44,10 @@ $(STAMP): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $(STAMP)
+
+# Some tests of `calibrate measure` run PyTorch's kernels on the CPU. They are skipped where its build for the CPU
+# is not to be had: the one for CUDA is gigabytes.
+$(TORCH): $(STAMP)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check 'torch==2.13.0+cpu' 2>/dev/null \
+	  || echo "no CPU build of PyTorch here: the tests that run its kernels are skipped"
+	@touch $(TORCH)

@@ -1,4 +1,4 @@
-"""The event loops of replicas whose answers stand still while prompts are computed."""
+"""The event loop of a replica whose answers stand still while prompts are computed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from typing import Any
 
 from sim.serving.prefill_first import PrefillFirstScheduler
 from sim.serving.sequence import DECODE, Sequence
-from sim.simulation.pipelined import PipelinedReplica
 from sim.simulation.replica import Replica
 
 
@@ -17,7 +16,9 @@ class PrefillFirstReplica(Replica):
     is therefore a row of its own (`PrefillFirstScheduler.resuming`).
     """
 
-    scheduler: PrefillFirstScheduler  # no slots: two bases with slots of their own have no common heir
+    __slots__ = ("_standing",)
+
+    scheduler: PrefillFirstScheduler
 
     def __init__(self, *parts: Any, **options: Any) -> None:
         super().__init__(*parts, **options)
@@ -47,9 +48,3 @@ class PrefillFirstReplica(Replica):
             self.recorder.gap(sequence.index, now - sequence.gap_since_s)
             sequence.gap_since_s = -1.0
             sequence.first_row = self.recorder.num_rows
-
-
-class PipelinedPrefillFirstReplica(PrefillFirstReplica, PipelinedReplica):
-    """Such an engine that schedules asynchronously."""
-
-    scheduler: PrefillFirstScheduler

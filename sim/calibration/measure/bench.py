@@ -13,6 +13,7 @@ Call = Callable[[], object]
 """One kernel, or one small sequence of them, launched once on operands that are already there."""
 
 _MOST_COPIES = 64
+_NO_MEMORY = ("out of memory", "can't allocate memory", "not enough memory")
 _ROOM = 0.8  # share of the free memory that a point may take
 
 
@@ -89,6 +90,11 @@ class Bench:
         except Exception:  # no C compiler, no Triton for this card, ...: the plain operations always work
             return function
         return compiled
+
+
+def means_no_memory(error: Exception) -> bool:
+    """Whether *error* is how torch, on the device or on the host, says that memory is short."""
+    return isinstance(error, MemoryError) or any(words in str(error).lower() for words in _NO_MEMORY)
 
 
 def refuse(reason: object) -> CannotRun:

@@ -63,15 +63,11 @@ class Ranks:
     def close(self) -> None:
         """End the processes."""
         for process in self._processes:
-            with contextlib.suppress(OSError):
-                _pipe(process.stdin).close()
-        for process in self._processes:
-            try:
-                process.wait(timeout=5)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-            _pipe(process.stdout).close()
+            process.kill()
+            process.wait()
+            for stream in (process.stdin, process.stdout):
+                with contextlib.suppress(OSError):
+                    _pipe(stream).close()
         self._said.close()
         self._folder.cleanup()
 

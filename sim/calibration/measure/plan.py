@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cache
 
 import numpy as np
 
@@ -14,7 +15,8 @@ from sim.calibration.measure.points import Point, work
 _SIZES = ("m", "n", "k", "batch", "q_len", "kv_len", "heads", "kv_heads", "head_dim", "bytes", "n_gpus")
 _CALLS = 8  # a point costs about so many of its calls: one to begin with, warm-up, the repeats
 _SETUP_S = 0.02
-_SLOWEST = (1e8, 1e9)  # flops and bytes per s that a kernel nothing is known of is trusted to reach
+_RANKS_S = 3.0  # to start the processes that all-reduce
+_SLOWEST = (1e9, 1e9)  # flops and bytes per s that a kernel nothing is known of is trusted to reach
 
 
 def ordered(classes: Classes) -> list[Point]:
@@ -39,18 +41,20 @@ def farthest_first(points: Sequence[Point]) -> list[Point]:
     groups: dict[tuple[float, ...], list[Point]] = {}
     for point in points:
         groups.setdefault(_place(point), []).append(point)
-    places = np.array(list(groups))
-    order = _order(places)
     together = list(groups.values())
-    return [point for index in order for point in together[index]]
+    return [point for index in _order(tuple(groups)) for point in together[index]]
 
 
-def _order(places: np.ndarray) -> list[int]:
+@cache  # dtypes share their grids
+def _order(corners: tuple[tuple[float, ...], ...]) -> list[int]:
+    places = np.array(corners)
+    places = places[:, np.ptp(places, axis=0) > 0]
     middle = (places.max(axis=0) + places.min(axis=0)) / 2
     order = [int(np.argmin(((places - middle) ** 2).sum(axis=1)))]
     apart = np.full(len(places), np.inf)
     while len(order) < len(places):
-        apart = np.minimum(apart, ((places - places[order[-1]]) ** 2).sum(axis=1))
+        away = places - places[order[-1]]
+        apart = np.minimum(apart, np.einsum("ij,ij->i", away, away))
         order.append(int(np.argmax(apart)))
     return order
 
@@ -71,19 +75,15 @@ class Pace:
     def learn(self, point: Point, time_s: float) -> None:
         """A call of *point* took *time_s*."""
         flops, moved = work(point)
-        known = self._rates.get(_kind(point), (0.0, 0.0))
-        self._rates[_kind(point)] = max(known[0], flops / time_s), max(known[1], moved / time_s)
+        known = self._rates.get(point.kind, (0.0, 0.0))
+        self._rates[point.kind] = max(known[0], flops / time_s), max(known[1], moved / time_s)
 
     def cost_s(self, point: Point) -> float:
         """What measuring *point* will take on the clock."""
-        rates = self._rates.get(_kind(point), _SLOWEST)
-        amounts = work(point)
-        calls = sum(amount / rate for amount, rate in zip(amounts, rates, strict=True) if rate > 0)
-        return _SETUP_S + _CALLS * calls
-
-
-def _kind(point: Point) -> tuple[str | None, ...]:
-    return point.op, point.dtype, point.kv_dtype, point.variant
+        rates = self._rates.get(point.kind)
+        setup_s = _RANKS_S if point.op == "all_reduce" and rates is None else _SETUP_S
+        pairs = zip(work(point), rates or _SLOWEST, strict=True)
+        return setup_s + _CALLS * sum(amount / rate for amount, rate in pairs if rate > 0)
 
 
 class Queue:
@@ -112,3 +112,10 @@ class Queue:
                 return entry[1]
             self._long.append(entry)
         return None
+
+    def drop(self, kind: tuple[str | None, ...]) -> list[Point]:
+        """Take out all points of *kind*."""
+        entries = [*self._ready, *self._long]
+        self._ready = sorted(entry for entry in self._ready if entry[1].kind != kind)
+        self._long = [entry for entry in self._long if entry[1].kind != kind]
+        return [point for _, point in entries if point.kind == kind]

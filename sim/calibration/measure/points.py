@@ -43,6 +43,11 @@ class Point:
     n_gpus: int = 1
     variant: str = ""
 
+    @property
+    def kind(self) -> tuple[str | None, ...]:
+        """What points that differ in size alone have in common: op, types, variant."""
+        return self.op, self.dtype, self.kv_dtype, self.variant
+
     def source(self, backend: str) -> str:
         """The table's `source`: `kneesim-BACKEND`, with `-VARIANT` where there is one."""
         return "-".join(part for part in (_PREFIX, backend, self.variant) if part)

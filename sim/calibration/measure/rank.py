@@ -10,10 +10,14 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
+
+from sim.calibration.measure.bench import means_no_memory
 
 _CALLS = 20  # all-reduces in a graph
 _FEWEST, _MOST = 3, 30
+_PATIENCE_S = 60  # with another rank that does not take part
 
 
 def main(rank: int, count: int, kind: str, meeting: str) -> None:
@@ -24,14 +28,16 @@ def main(rank: int, count: int, kind: str, meeting: str) -> None:
     if kind == "cuda":
         torch.cuda.set_device(rank)
     backend = "nccl" if kind == "cuda" else "gloo"
-    ranks.init_process_group(backend, init_method=f"file://{meeting}", rank=rank, world_size=count)
+    patience = timedelta(seconds=_PATIENCE_S)
+    where = {"init_method": f"file://{meeting}", "rank": rank, "world_size": count}
+    ranks.init_process_group(backend, timeout=patience, **where)
     answers = sys.stdout
     for line in sys.stdin:
         try:
             answer: dict[str, Any] = {"samples": _samples(torch, ranks, kind, json.loads(line))}
         except (RuntimeError, ValueError, MemoryError) as error:
             reason = str(error).strip().splitlines()[:1] or [type(error).__name__]
-            full = isinstance(error, MemoryError) or "out of memory" in str(error).lower()
+            full = means_no_memory(error)
             answer = {"out_of_memory" if full else "cannot": reason[0][:200]}
         print(json.dumps(answer), file=answers, flush=True)
     ranks.destroy_process_group()

@@ -48,10 +48,17 @@ def _prefill(bench: Bench, point: Point, batch: int, new: int, total: int) -> Ca
     keys, values = (bench.randn(batch, kv_heads, total, head_dim, dtype=point.dtype) for _ in range(2))
     if new == total:
         return lambda: attend(queries, keys, values, is_causal=True, enable_gqa=True)
+    mask = _lower_right(bench, new, total)
+    return lambda: attend(queries, keys, values, attn_mask=mask, enable_gqa=True)
+
+
+def _lower_right(bench: Bench, new: int, total: int) -> Any:
+    """Each new token sees the cached ones, those before it, and itself."""
+    if bench.device.type == "cpu":
+        return bench.torch.ones(new, total, dtype=bench.torch.bool).tril(total - new)
     from torch.nn.attention.bias import causal_lower_right
 
-    mask = causal_lower_right(new, total)
-    return lambda: attend(queries, keys, values, attn_mask=mask, enable_gqa=True)
+    return causal_lower_right(new, total)  # a mark that a fused kernel understands, and no matrix
 
 
 def _decode(bench: Bench, point: Point, batch: int, total: int) -> Call:

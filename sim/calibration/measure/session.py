@@ -42,11 +42,11 @@ class Record:
     left: int = 0
     spread_median: float | None = None
 
-    def refuse(self, point: Point, reason: CannotRun) -> None:
-        """Count *point* among those without a kernel, by kind and reason."""
-        kind = " ".join(filter(None, (point.op, point.dtype, point.kv_dtype, point.variant)))
-        entry = self.cannot.setdefault(kind, {"reason": str(reason), "points": 0})
-        entry["points"] += 1
+    def refuse(self, points: Sequence[Point], reason: CannotRun) -> None:
+        """Count *points*, all of one kind, among those without a kernel."""
+        said = " ".join(part for part in points[0].kind if part)
+        entry = self.cannot.setdefault(said, {"reason": str(reason), "points": 0})
+        entry["points"] += len(points)
 
     def skip(self, point: Point, reason: str, why: Exception | str) -> None:
         """*point* was tried and left out."""
@@ -83,6 +83,7 @@ class _Session:
         self._looked_s = self._saved_s = float("-inf")
         self._spreads: list[float] = []
         self._pace = Pace()
+        self._tried: set[tuple[str | None, ...]] = set()
 
     def run(self, points: Sequence[Point]) -> None:
         queue = Queue(self._to_do(points), self._pace)
@@ -92,7 +93,8 @@ class _Session:
             point = self._next(queue, self._left_s() - kept_s)
             if point is None:
                 break
-            self._measure(point)
+            if self._can_run(point, queue):
+                self._measure(point)
             if self._device.clock_s() - self._saved_s > _SAVE_S:
                 self.save()
         self.record.left = len(queue)
@@ -121,15 +123,29 @@ class _Session:
             try:
                 backend = self._device.backend(point)
             except CannotRun as reason:
-                self.record.refuse(point, reason)
+                self.record.refuse([point], reason)
                 continue
-            if not self.table.has(point, backend) and str(point) not in failed:
+            known_s = self.table.time_s(point, backend)
+            if known_s is not None:
+                self._pace.learn(point, known_s)
+            elif str(point) not in failed:
                 found.append(point)
         return found
 
     def _next(self, queue: Queue, left_s: float) -> Point | None:
         short_s = min(left_s, max(1.0, _LONG_SHARE * self._budget_s))
         return queue.next(short_s) or queue.next(left_s)
+
+    def _can_run(self, point: Point, queue: Queue) -> bool:
+        """Whether a small point like *point* runs; where it does not, all of its kind leave the queue."""
+        if point.kind not in self._tried:
+            self._tried.add(point.kind)
+            try:
+                self._device.try_out(point)
+            except (CannotRun, OutOfMemory) as reason:
+                self.record.refuse([point, *queue.drop(point.kind)], CannotRun(str(reason)))
+                return False
+        return True
 
     def _measure(self, point: Point) -> None:
         if self._progress:
@@ -175,18 +191,21 @@ class _Session:
 
     def _sustain(self) -> None:
         """One large product, after a rest and then for long: what clocks and power do to it."""
-        seconds = self._sustained_s()
         sizes = [Point("gemm", "bf16", m=side, n=side, k=side) for side in _SIDES]
-        fitting = [point for point in sizes if self._pace.cost_s(point) <= seconds / 4]
-        if not fitting:
+        for point in sizes:
+            if self._pace.cost_s(point) > self._sustained_s() / 4:
+                continue
+            try:
+                self._run_on_and_on(point, self._sustained_s())
+            except OutOfMemory:
+                continue
+            except CannotRun as reason:
+                self.record.skip(point, "memory", reason)
             return
-        point = fitting[0]
-        try:
-            bursts = [self._burst(point, seconds * _REST_SHARE) for _ in range(_BURSTS)]
-            series = self._device.sustain(point, seconds)
-        except (OutOfMemory, CannotRun) as reason:
-            self.record.skip(point, "memory", reason)
-            return
+
+    def _run_on_and_on(self, point: Point, seconds: float) -> None:
+        bursts = [self._burst(point, seconds * _REST_SHARE) for _ in range(_BURSTS)]
+        series = self._device.sustain(point, seconds)
         middle = sorted(bursts, key=lambda timing: timing.time_s)[len(bursts) // 2]
         later = statistics.median(entry["time_us"] for entry in series[len(series) // 2 :])
         self.table.add(replace(point, variant="burst"), middle)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -24,37 +26,43 @@ class TableFile:
         """Read what is there. Raises `InputFault` where that is no kernel table, or one of another card."""
         self.path = path
         self._gpu = gpu
-        self._rows = _read(path, gpu)
-        self._done = {_key(row) for row in self._rows}
+        self._lines = [_line(dict(zip(COLUMNS, COLUMNS, strict=True)))]
+        self._ops: Counter[str] = Counter()
+        self._times_s: dict[tuple[str, ...], float] = {}
+        for row in _read(path, gpu):
+            self._take(row)
 
     def __len__(self) -> int:
-        return len(self._rows)
+        return len(self._lines) - 1
 
     def counts(self) -> dict[str, int]:
         """Rows by op."""
-        ops = [row["op"] for row in self._rows]
-        return {op: ops.count(op) for op in sorted(set(ops))}
+        return dict(sorted(self._ops.items()))
 
-    def has(self, point: Point, backend: str) -> bool:
-        """Whether *point* was measured with *backend*'s kernel."""
-        return _key({**point.cells(), "source": point.source(backend)}) in self._done
+    def time_s(self, point: Point, backend: str) -> float | None:
+        """What *backend*'s kernel took for *point*; None where it was not measured."""
+        return self._times_s.get(_key({**point.cells(), "source": point.source(backend)}))
 
     def add(self, point: Point, timing: Timing) -> None:
         """Add the row of *point*; it is on disk after `write`."""
+        time_us = timing.time_s * 1e6
         row = {"gpu": self._gpu, **point.cells(), "source": point.source(timing.backend)}
-        row["time_us"] = (
-            f"{timing.time_s * 1e6:.4g}" if timing.time_s < 1e-2 else f"{timing.time_s * 1e6:.1f}"
-        )
-        self._rows.append(row)
-        self._done.add(_key(row))
+        self._take({**row, "time_us": f"{time_us:.4g}" if time_us < 1e4 else f"{time_us:.1f}"})
+
+    def _take(self, row: dict[str, str]) -> None:
+        self._lines.append(_line(row))
+        self._ops[row["op"]] += 1
+        self._times_s[_key(row)] = float(row["time_us"]) / 1e6
 
     def write(self) -> None:
         """Put all rows on disk."""
-        text = io.StringIO()
-        table = csv.DictWriter(text, COLUMNS, lineterminator="\n")
-        table.writeheader()
-        table.writerows(self._rows)
-        write_whole(self.path, text.getvalue())
+        write_whole(self.path, "".join(self._lines))
+
+
+def _line(row: dict[str, str]) -> str:
+    text = io.StringIO()
+    csv.DictWriter(text, COLUMNS, lineterminator="\n").writerow(row)
+    return text.getvalue()
 
 
 def conditions_path(table: Path) -> Path:
@@ -103,8 +111,16 @@ def _read(path: Path, gpu: str) -> list[dict[str, str]]:
             f"{path} is there and is no kernel table of ours (its columns must be {','.join(COLUMNS)});"
             " name another file"
         )
-    rows = [row for row in rows if None not in row and row["time_us"]]
+    rows = [row for row in rows if _is_whole(row)]
     others = sorted({row["gpu"] for row in rows} - {gpu})
     if others:
         raise InputFault(f"{path} is a table of {others[0]}, and this device is {gpu}; name another file")
     return rows
+
+
+def _is_whole(row: dict[str, str]) -> bool:
+    """Whether *row* has all cells and a time; what somebody cut off by hand is measured again."""
+    try:
+        return None not in row and 0 < float(row["time_us"]) < math.inf
+    except ValueError:
+        return False

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from sim.calibration.measure.attention import attention_backend
-from sim.calibration.measure.bench import Bench, refuse
+from sim.calibration.measure.bench import Bench, means_no_memory, refuse
 from sim.calibration.measure.clocks import Clock, CudaClock, HostClock, middle_and_spread, repeated
 from sim.calibration.measure.collective import Ranks
 from sim.calibration.measure.conditions import nvidia_smi
@@ -27,7 +27,6 @@ from sim.faults import InputFault
 CPU_RANKS = 2  # processes of an all-reduce where there are no GPUs
 _MOST_CPU_COPIES = 4
 _MOST_CPU_CACHE_BYTES = 32 * 2**20  # virtual machines report their whole host's
-_OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "not enough memory")
 
 
 def open_device(kind: str) -> TorchDevice:
@@ -58,7 +57,6 @@ class TorchDevice:
         self._bench = _bench(torch, kind)
         self._attention, self._reasons = attention_backend(self._bench)
         self._clock: Clock = CudaClock(self._bench) if self._cuda else HostClock(self._bench)
-        self._refused: dict[tuple[str, str, str | None, str], str | None] = {}
         self._ranks: dict[int, Ranks] = {}
         self.n_gpus: int = torch.cuda.device_count() if self._cuda else CPU_RANKS
         self.gpu = self._name = torch.cuda.get_device_name() if self._cuda else _processor()
@@ -88,29 +86,19 @@ class TorchDevice:
         return nvidia_smi() if self._cuda else {}
 
     def backend(self, point: Point) -> str:
-        """See `Device`. A kind of point is tried out once, at a small size."""
+        """See `Device`."""
         if point.op == "all_reduce":
             if point.variant == "graph" and not self._cuda:
                 raise CannotRun("collectives are captured in graphs on CUDA only")
             return "nccl" if self._cuda else "gloo"
         if point.op == "launch" and point.variant == "graph" and not self._cuda:
             raise CannotRun("graphs of kernels are CUDA's")
-        kind = (point.op, point.dtype, point.kv_dtype, point.variant)
-        if kind not in self._refused:
-            self._refused[kind] = self._why_not(_small(point))
-        reason = self._refused[kind]
-        if reason:
-            raise CannotRun(reason)
-        if point.op.startswith("attention") or point.op == "layer_mixed":
-            return self._attention
-        return "torch"
+        return self._attention if point.op.startswith(("attention", "layer")) else "torch"
 
-    def _why_not(self, point: Point) -> str | None:
-        try:
-            self.measure(point, 0.0)
-        except (CannotRun, OutOfMemory) as reason:
-            return str(reason)
-        return None
+    def try_out(self, point: Point) -> None:
+        """See `Device`."""
+        if point.op != "all_reduce":
+            self.measure(_small(point), 0.0)
 
     def measure(self, point: Point, limit_s: float) -> Timing:
         """See `Device`. Raises `InputFault` if the device answers nothing any more."""
@@ -125,10 +113,10 @@ class TorchDevice:
                 self._torch.cuda.empty_cache()
 
     def _measure(self, point: Point, limit_s: float) -> Timing:
+        backend = self.backend(point)
         if point.op == "all_reduce":
             samples = self._group(point.n_gpus).samples(point, limit_s)
-            return Timing(*middle_and_spread(samples), "nccl" if self._cuda else "gloo")
-        backend = self._attention if point.op.startswith(("attention", "layer")) else "torch"
+            return Timing(*middle_and_spread(samples), backend)
         if point.op == "launch":
             call = empty_kernels(self._bench, point.m or 1)
             launched = self._clock.graph_of(call) if point.variant == "graph" else call
@@ -145,7 +133,7 @@ class TorchDevice:
 
     def _meaning(self, error: Exception, point: Point) -> Exception:
         """What *error* tells of *point*: no room, no kernel, or that the device is gone."""
-        if isinstance(error, MemoryError) or any(words in str(error).lower() for words in _OUT_OF_MEMORY):
+        if means_no_memory(error):
             return OutOfMemory(str(refuse(error)))
         if self._cuda:
             try:
