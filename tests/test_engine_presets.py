@@ -53,7 +53,7 @@ def test_a_version_may_be_left_out_or_be_longer(written: str, meant: str) -> Non
 @pytest.mark.parametrize(
     ("written", "nearest"),
     [("vlm-v0", "did you mean vllm-v0@0.6.6?"), ("vllm-v1@0.3", "did you mean vllm-v1@0.33?"),
-     ("vllm", "did you mean vllm-v1@0.33?"), ("tgi", "possible: static, vllm-v0@0.6.6, ")],
+     ("vllm", "did you mean vllm-v1@0.33?"), ("tgi", "possible: lmdeploy@0.2, sglang@0.5, ")],
 )  # fmt: skip
 def test_an_unknown_name_is_told_the_nearest(written: str, nearest: str) -> None:
     """Of another engine, or of the engine's versions; where nothing is near, all."""

@@ -328,10 +328,12 @@ def test_every_step_is_that_of_the_walked_lists() -> None:
 
 
 def random_v0(rng: random.Random, time_s: Callable[[float], float]) -> dict[str, Any]:
+    other = rng.random() < 0.2
+    preset = {"engine.preset": "lmdeploy"} if other else {"engine.preset": "vllm-v0"}
     return {
-        "engine.preset": "vllm-v0",
+        **preset,
         "engine.max_num_batched_tokens": rng.choice([2048, 4096]),
-        "engine.watermark": rng.choice([0.0, 0.01, 0.05]),
+        "engine.watermark": 0.0 if other else rng.choice([0.0, 0.01, 0.05]),
         **({"admission.max_queued_requests": rng.choice([1, 3, 8])} if rng.random() < 0.2 else {}),
         **({"admission.queue_deadline_s": time_s(3.0)} if rng.random() < 0.3 else {}),
         **({"admission.reserve": "expected"} if rng.random() < 0.1 else {}),

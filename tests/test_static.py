@@ -61,6 +61,7 @@ def test_the_preset_says_what_is_different() -> None:
     assert {"preset", "max_num_seqs", "batch_wait_s", "kv_layout"} <= other
     # From 8 slots, from reservations, and since a padded group has no graph.
     follow = {"max_cudagraph_capture_size", "enable_prefix_caching", "cudagraph_prefill"}
+    follow |= {"enable_chunked_prefill"}
     assert other <= {"preset", "max_num_seqs", "batch_wait_s", "kv_layout"} | follow
     own = {key: static.engine[key] for key in ("max_num_seqs", "batch_wait_s", "kv_layout")}
     assert own == {"max_num_seqs": 8, "batch_wait_s": 1.0, "kv_layout": "contiguous"}

@@ -76,13 +76,15 @@ def memory_ledger(
     """The ledger of *model* on one GPU of *profile* under an engine's settings (a scenario's `engine`).
 
     kv_cache_memory_bytes sets the pool and num_gpu_blocks_override the blocks, as in the engine; both ignore
-    gpu_memory_utilization. Raises InputFault for a dtype or a split that the model does not have.
+    gpu_memory_utilization and free_gpu_memory_fraction. Raises InputFault for a dtype or a split that the
+    model does not have.
     """
     held = _held_bytes(model, engine)
     budget = int(engine["gpu_memory_utilization"] * profile.memory_bytes)
     token_bytes = model.kv_bytes_per_token(engine["kv_cache_dtype"], engine["tensor_parallel_size"])
     block_size = engine["block_size"]
-    pool = _given(engine, "kv_cache_memory_bytes", max(0, budget - sum(held.values())))
+    share = engine.get("free_gpu_memory_fraction") or 1.0
+    pool = _given(engine, "kv_cache_memory_bytes", int(share * max(0, budget - sum(held.values()))))
     lost = int(pool * (engine.get("kv_fragmentation") or 0.0))
     pool -= lost
     blocks = _given(engine, "num_gpu_blocks_override", pool // (block_size * token_bytes))

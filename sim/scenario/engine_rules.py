@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from sim.scenario.presets import PREFILL_FIRST, Preset, engine_preset, preset_names, presets_with
+from sim.scenario.presets import GROUPS, Preset, engine_preset, preset_names, presets_with
 
 if TYPE_CHECKING:
     from sim.scenario.rules import Report
@@ -21,7 +21,7 @@ def engine_rules(engine: Values, report: Report) -> None:
     _setting_rules(engine, preset, report)
     _threshold_rules(engine, report)
     _layout_rule(engine, report)
-    if preset.scheduler == PREFILL_FIRST:
+    if not engine.get("enable_chunked_prefill") and preset.scheduler != GROUPS and not preset.reserves_answer:
         _whole_prompt_rules(engine, report)
     _static_rules(engine, report)
 

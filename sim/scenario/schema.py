@@ -54,6 +54,9 @@ SCENARIO_KEYS = (
         "least 2048"),
     Key("engine.gpu_memory_utilization", "share", "Share of the GPU's memory that the engine takes.", above=0,
         maximum=1, otherwise="preset: 0.92; vllm-v0: 0.90"),
+    Key("engine.free_gpu_memory_fraction", "share", "Share of what weights, activations and overhead leave "
+        "of the engine's memory that the KV cache takes.", above=0, maximum=1,
+        otherwise="preset: 1; tensorrt-llm: 0.9"),
     Key("engine.block_size", "tokens", "Tokens of one KV block.", minimum=1, otherwise="preset: 16"),
     Key("engine.enable_prefix_caching", "flag", "Keep what was computed until its blocks are needed, and "
         "share the blocks of equal beginnings.", otherwise="preset: true, with kv_layout contiguous false; "
@@ -95,6 +98,9 @@ SCENARIO_KEYS = (
         otherwise="preset: true; vllm-v0, static: false"),
     Key("engine.watermark", "share", "Share of the KV blocks that a new request leaves free while others "
         "run.", minimum=0, below=1, otherwise="preset: 0; vllm-v0: 0.01"),
+    Key("engine.enable_chunked_prefill", "flag", "Compute a prompt that exceeds what a step has room for in "
+        "pieces; else it waits for a step that has room for all of it.",
+        otherwise="preset: true; tensorrt-llm, vllm-v0, lmdeploy, static: false"),
     Key("engine.scheduler_reserve_full_isl", "flag", "Admit a request only if its whole prompt fits in the "
         "free blocks.", otherwise="preset: true"),
     Key("engine.cuda_graphs", "flag", "Replay captured graphs, which pads batches to the captured sizes.",

@@ -1,4 +1,4 @@
-"""vLLM V0's scheduler without chunked prefill: whole prompts first, in steps of their own.
+"""Prompts first, in steps of their own, whole or in chunks: vLLM V0 without chunked prefill, and others.
 
 Decoding sequences stand still while a prompt is computed, so *iteration* counts the steps of decodes alone:
 on that clock everybody decodes in every iteration, and all that `sim.serving.decoding` counts holds.
@@ -22,12 +22,17 @@ from sim.serving.sequence import DECODE, DONE, PREFILL, Sequence
 
 
 class PrefillFirstScheduler(Scheduler):
-    """First come, first served; a step is whole prompts, up to the token budget, or all decodes; recompute.
+    """First come, first served; a step is prompts, up to the token budget, or all decodes; recompute.
 
-    Of *num_blocks*, *watermark_blocks* stay free of every prompt that is admitted. A prompt that could
-    never be admitted is dropped when it is the head of the queue, and listed in *ignored*. *resuming* says
-    that the step in progress is the first after a step of prompts: the decodes in it have waited for that.
+    With *chunked_prefill* the budget cuts the last prompt, which goes on first in the next step. Of
+    *num_blocks*, *watermark_blocks* stay free of every prompt that is admitted; a prompt takes all its blocks
+    then. A prompt that could never be admitted is dropped when it is the head of the queue, and listed in
+    *ignored*. An *asynchronous* engine is as in `Scheduler`. *resuming* says that the step in progress is the
+    first after a step of prompts: the decodes in it have waited for that.
     """
+
+    SPARE_BLOCKS = 1
+    """Blocks that must be free beyond those that a step of decodes takes: each looks for one in its turn."""
 
     def __init__(
         self,
@@ -37,6 +42,9 @@ class PrefillFirstScheduler(Scheduler):
         max_num_batched_tokens: int,
         watermark_blocks: int = 0,
         reservation: Reservation | None = None,
+        *,
+        chunked_prefill: bool = False,
+        asynchronous: bool = False,
     ) -> None:
         super().__init__(
             num_blocks,
@@ -45,6 +53,8 @@ class PrefillFirstScheduler(Scheduler):
             max_num_batched_tokens,
             reservation=reservation,
             watermark_blocks=watermark_blocks,
+            chunked_prefill=chunked_prefill,
+            asynchronous=asynchronous,
         )
         self.ignored: list[Sequence] = []
         self.resuming = False
@@ -53,7 +63,7 @@ class PrefillFirstScheduler(Scheduler):
     def add(self, sequence: Sequence) -> bool:
         """*sequence* enters the queue; returns whether it might be in the next batch."""
         super().add(sequence)
-        return self.num_waiting == 1 and len(self.running) < self.max_num_seqs
+        return self.num_waiting == 1 and len(self.running) - len(self.leaving) < self.max_num_seqs
 
     def scheduled_tokens(self) -> dict[Sequence, int]:
         """The step's tokens by sequence, in running order. For people and tests: O(running)."""
@@ -68,14 +78,26 @@ class PrefillFirstScheduler(Scheduler):
         if self.preempted:
             self.preempted = []
         self.held_by = NOTHING
+        budget = self._go_on(self.max_num_batched_tokens)
         if self.num_waiting:
-            self._admit(self.iteration + 1, self.max_num_batched_tokens)
+            self._admit(self.iteration + 1, budget)
         self.resuming = False
         if self.chunks:
             self._stood_still = self._stood_still or self.num_decode > 0
             self.decoding = self.context_tokens = 0
             return 1
         return self._decode(self.iteration + 1, max_leap) if self.running else self._rest()
+
+    def _go_on(self, budget: int) -> int:
+        """Give the prompt that a budget has cut its next chunk; returns the budget that is left."""
+        for sequence in list(self._prefilling):
+            cached, new = sequence.computed, self.chunk(sequence, budget, 0)
+            sequence.computed += new
+            self.chunks.append((sequence, new, cached))
+            budget -= new
+            if not self._has_prompt(sequence):
+                del self._prefilling[sequence]
+        return budget
 
     def _rest(self) -> int:
         self.decoding = self.context_tokens = 0
@@ -85,22 +107,24 @@ class PrefillFirstScheduler(Scheduler):
         """Everybody decodes in *iteration*; returns for how many."""
         self.resuming, self._stood_still = self._stood_still, False
         need = self.opening[iteration % self.block_size]
-        if need < self.free_blocks:
+        if need + self.SPARE_BLOCKS <= self.free_blocks:
             self.free_blocks -= need
         else:
-            self._walk(iteration)
+            self._make_room(iteration, need)
         self.decoding = self.num_decode
         self.context_tokens = self.num_decode * iteration + self.origins
         if self.preempted:
             self.held_by = PREEMPTION
             return 1 if self.decoding else 0
-        if self.resuming or not self.free_blocks:
+        if not self.decoding:  # all that run have ended
+            return 0
+        if self.resuming or self.free_blocks < self.SPARE_BLOCKS or (self.leaving and self.num_waiting):
             return 1
-        return self.repeats(iteration, self.free_blocks - 1, max_leap)  # one is free at everybody's turn
+        return self.repeats(iteration, self.free_blocks - self.SPARE_BLOCKS, max_leap)
 
-    def _walk(self, iteration: int) -> None:
+    def _make_room(self, iteration: int, need: int) -> None:
         """Each in its turn must find a free block, needed or not; else the last admitted loses its own."""
-        queue = deque(self.running)
+        queue = deque(sequence for sequence in self.running if sequence.state == DECODE)
         while queue:
             sequence = queue.popleft()
             while not self.free_blocks:
@@ -120,23 +144,27 @@ class PrefillFirstScheduler(Scheduler):
                 continue
             length = sequence.prompt_tokens + sequence.generated
             need = -(-length // self.block_size)
-            if length > self.max_num_batched_tokens or need > self.num_blocks - self.watermark_blocks:
+            too_long = length > self.max_num_batched_tokens and not self.chunked_prefill
+            if too_long or need > self.num_blocks - self.watermark_blocks:
                 self._ignore(sequence)
                 continue
             self.held_by = self._short_of(sequence, need, length, budget)
             if self.held_by:
                 return
+            new = min(length, budget)
             if self.reservation is not None:
                 self.reservation.take(sequence)
             self.waiting.popleft()
             self.num_waiting -= 1
             self.free_blocks -= need
-            budget -= length
+            budget -= new
             self.running[sequence] = None
             sequence.state = PREFILL
-            sequence.computed = length
+            sequence.computed = new
             sequence.blocks = need
-            self.chunks.append((sequence, length, 0))
+            if new < length:
+                self._prefilling[sequence] = None
+            self.chunks.append((sequence, new, 0))
 
     def _short_of(self, sequence: Sequence, need: int, length: int, budget: int) -> int:
         """What *sequence*, which takes *need* blocks, has to wait for."""
@@ -144,7 +172,7 @@ class PrefillFirstScheduler(Scheduler):
             return KV_BLOCKS
         if len(self.running) >= self.max_num_seqs:
             return SEQUENCE_LIMIT
-        if length > budget:
+        if budget < (1 if self.chunked_prefill else length):
             return TOKEN_BUDGET
         if self.reservation is not None:
             if not self.reservation.has_tokens(sequence):

@@ -13,11 +13,11 @@ class Reservation:
 
     A sequence is promised its prompt and *output_tokens* more, at most *longest_tokens* in all: none
     more reserves for the prompt, the expected answer for that, and the longest permitted answer for
-    the worst case, which makes preemption impossible. Promises never exceed *num_blocks* blocks of
-    *block_size* tokens, nor *most_tokens* tokens where that is given.
+    the worst case, which makes preemption impossible. None is its own answer. Promises never exceed
+    *num_blocks* blocks of *block_size* tokens, nor *most_tokens* tokens where that is given.
     """
 
-    output_tokens: int
+    output_tokens: int | None
     longest_tokens: int
     num_blocks: int
     block_size: int
@@ -27,7 +27,8 @@ class Reservation:
 
     def tokens_of(self, sequence: Sequence) -> int:
         """What *sequence* is promised, never less than what it has."""
-        promised = min(sequence.prompt_tokens + self.output_tokens, self.longest_tokens)
+        output = sequence.output_tokens if self.output_tokens is None else self.output_tokens
+        promised = min(sequence.prompt_tokens + output, self.longest_tokens)
         return max(promised, sequence.prompt_tokens + sequence.generated)
 
     def blocks_of(self, sequence: Sequence) -> int:

@@ -34,6 +34,7 @@ class Running(Decoding):
         "blocks_in_use",
         "by_priority",
         "caching",
+        "chunked_prefill",
         "chunks",
         "context_tokens",
         "decoding",
@@ -73,6 +74,7 @@ class Running(Decoding):
         asynchronous: bool = False,
         watermark_blocks: int = 0,
         self_preemption_ends_step: bool = True,
+        chunked_prefill: bool = True,
     ) -> None:
         super().__init__(block_size)
         self.num_blocks = num_blocks
@@ -84,6 +86,7 @@ class Running(Decoding):
         self.by_priority = by_priority
         self.asynchronous = asynchronous
         self.watermark_blocks = watermark_blocks
+        self.chunked_prefill = chunked_prefill
         self.self_preemption_ends_step = self_preemption_ends_step
         self.caching = Caching(num_blocks, block_size, asynchronous) if prefix_caching else None
 
@@ -181,10 +184,14 @@ class Running(Decoding):
             self.discarded_tokens += victim.computed
             victim.computed = 0
             victim.state = WAITING
-            self.waiting.appendleft(victim)
+            self.requeue(victim)
             self.num_waiting += 1
         victim.blocks = 0
         self.preempted.append(victim)
+
+    def requeue(self, victim: Sequence) -> None:
+        """*victim* waits again: at the front of the queue, or in its place by priority."""
+        self.waiting.appendleft(victim)
 
     def pause(self, sequence: Sequence, iteration: int) -> None:
         """*sequence* does not decode in *iteration*: what it has is written down."""

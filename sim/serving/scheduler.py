@@ -30,9 +30,10 @@ class Scheduler(Running):
     nothing for answers; with a *reservation* admission does. *prefix_caching* keeps the content of blocks
     that were given back. *watermark_blocks* stay free of new sequences while others run. Whoever preempts
     itself ends the step for those behind it where *self_preemption_ends_step* (vLLM 0.32), which only
-    priorities show. An *asynchronous* engine forms a step before it has the outputs of the one before:
-    whoever ended in that keeps slot and blocks until the next `finish`. The order of calls is the engine's:
-    `add` and `abort` at any time, then `schedule`, then `finish`, which applies aborts before outputs.
+    priorities show. Without *chunked_prefill* a prompt waits for a step with room for all of it. An
+    *asynchronous* engine forms a step before it has the outputs of the one before: whoever ended in that
+    keeps slot and blocks until the next `finish`. The order of calls is the engine's: `add` and `abort` at
+    any time, then `schedule`, then `finish`, which applies aborts before outputs.
 
     After `schedule`: *chunks* holds (sequence, new tokens, tokens cached before) of each prefill in
     the step, *decoding* and *context_tokens* the decodes in it and the KV tokens that they read,
@@ -214,6 +215,9 @@ class Scheduler(Running):
             if 0 < threshold < new:
                 new = threshold
             if new > budget:
+                if not self.chunked_prefill:
+                    self.held_by = TOKEN_BUDGET
+                    return
                 new = budget
             need = -(-(cached + new) // size) - held
             known = -(-length // size) - held if self.reserve_full_isl else need

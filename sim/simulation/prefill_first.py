@@ -1,4 +1,4 @@
-"""The event loop of a replica whose answers stand still while prompts are computed."""
+"""The event loops of replicas whose answers stand still while prompts are computed."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Any
 
 from sim.serving.prefill_first import PrefillFirstScheduler
 from sim.serving.sequence import DECODE, Sequence
+from sim.simulation.pipelined import PipelinedReplica
 from sim.simulation.replica import Replica
 
 
@@ -16,9 +17,7 @@ class PrefillFirstReplica(Replica):
     is therefore a row of its own (`PrefillFirstScheduler.resuming`).
     """
 
-    __slots__ = ("_standing",)
-
-    scheduler: PrefillFirstScheduler
+    scheduler: PrefillFirstScheduler  # no slots: two bases with slots of their own have no common heir
 
     def __init__(self, *parts: Any, **options: Any) -> None:
         super().__init__(*parts, **options)
@@ -48,3 +47,9 @@ class PrefillFirstReplica(Replica):
             self.recorder.gap(sequence.index, now - sequence.gap_since_s)
             sequence.gap_since_s = -1.0
             sequence.first_row = self.recorder.num_rows
+
+
+class PipelinedPrefillFirstReplica(PrefillFirstReplica, PipelinedReplica):
+    """Such an engine that schedules asynchronously."""
+
+    scheduler: PrefillFirstScheduler

@@ -17,6 +17,7 @@ from sim.model import ModelSpec
 from sim.scenario import GROUPS, PREFILL_FIRST, Preset, Scenario, engine_preset
 from sim.serving.adaptive import AdaptiveScheduler
 from sim.serving.compile import compile_step_time
+from sim.serving.estimating import LONGEST_ESTIMATE, EstimatingScheduler
 from sim.serving.prefill_first import PrefillFirstScheduler
 from sim.serving.queue_rules import QueueRules
 from sim.serving.reservation import Reservation
@@ -26,7 +27,7 @@ from sim.simulation.clients import ClosedLoop, Progress, open_loop
 from sim.simulation.clockwork import Clockwork
 from sim.simulation.front_end import FrontEnd
 from sim.simulation.pipelined import PipelinedReplica
-from sim.simulation.prefill_first import PrefillFirstReplica
+from sim.simulation.prefill_first import PipelinedPrefillFirstReplica, PrefillFirstReplica
 from sim.simulation.recorder import Recorder
 from sim.simulation.replica import Replica
 from sim.workload import Requests, draw_think, generate, mean_context_tokens, mean_tokens
@@ -125,7 +126,7 @@ def simulate(
 def _loop(preset: Preset, engine: Mapping[str, Any]) -> type[Replica]:
     """The event loop that goes with the engine's way of scheduling."""
     if preset.scheduler == PREFILL_FIRST:
-        return PrefillFirstReplica
+        return PipelinedPrefillFirstReplica if engine["async_scheduling"] else PrefillFirstReplica
     return PipelinedReplica if engine["async_scheduling"] else Replica
 
 
@@ -149,13 +150,16 @@ def _scheduler(scenario: Scenario, preset: Preset, num_blocks: int) -> Scheduler
         )
     watermark_blocks = int(engine["watermark"] * (num_blocks + preset.null_blocks))
     if preset.scheduler == PREFILL_FIRST:
-        return PrefillFirstScheduler(
+        prefill_first = EstimatingScheduler if preset.estimates_answers else PrefillFirstScheduler
+        return prefill_first(
             num_blocks,
             engine["block_size"],
             engine["max_num_seqs"],
             engine["max_num_batched_tokens"],
             watermark_blocks,
-            _reservation(scenario, num_blocks),
+            _reservation(scenario, preset, num_blocks),
+            chunked_prefill=engine["enable_chunked_prefill"],
+            asynchronous=engine["async_scheduling"],
         )
     chosen = AdaptiveScheduler if engine["long_prefill_token_threshold_adaptive"] else Scheduler
     return chosen(
@@ -165,12 +169,13 @@ def _scheduler(scenario: Scenario, preset: Preset, num_blocks: int) -> Scheduler
         max_num_batched_tokens=engine["max_num_batched_tokens"],
         long_prefill_token_threshold=engine["long_prefill_token_threshold"],
         reserve_full_isl=engine["scheduler_reserve_full_isl"],
-        reservation=_reservation(scenario, num_blocks),
+        reservation=_reservation(scenario, preset, num_blocks),
         by_priority=engine["scheduling_policy"] == "priority",
         prefix_caching=engine["enable_prefix_caching"] and engine["kv_layout"] == "paged",
         asynchronous=engine["async_scheduling"],
         watermark_blocks=watermark_blocks,
         self_preemption_ends_step=preset.self_preemption_ends_step,
+        chunked_prefill=engine["enable_chunked_prefill"],
     )
 
 
@@ -184,17 +189,21 @@ def _most_context_tokens(scheduler: Scheduler | StaticScheduler, requests: Reque
     return min(scheduler.max_num_seqs, len(requests)) * longest
 
 
-def _reservation(scenario: Scenario, num_blocks: int) -> Reservation | None:
+def _reservation(scenario: Scenario, preset: Preset, num_blocks: int) -> Reservation | None:
     """What admission sets aside beyond what the engine itself does; None where it is nothing."""
     admission, engine = scenario.admission, scenario.engine
     longest = engine["max_model_len"]
     contiguous = engine["kv_layout"] == "contiguous"
     reserve = "max" if contiguous else admission.get("reserve", "prompt")
     most = admission.get("max_reserved_tokens")
-    if reserve == "prompt" and most is None:
+    own = preset.reserves_answer and reserve == "prompt"
+    if reserve == "prompt" and most is None and not own:
         return None
     longest_output = longest if contiguous else admission.get("max_output_tokens") or longest
-    if reserve == "expected":
+    output: int | None
+    if own:
+        output = None
+    elif reserve == "expected":
         expected = admission.get("expected_output_tokens") or round(mean_tokens(scenario.workload)[1])
         output = min(expected, longest_output)
     elif reserve == "max":
@@ -242,13 +251,19 @@ def _schedulable(
     possible = requests.prompt_tokens < scenario.engine["max_model_len"]
     if isinstance(scheduler, StaticScheduler):
         return possible
+    if not scheduler.chunked_prefill:  # a prompt is one step
+        possible &= requests.prompt_tokens <= scheduler.max_num_batched_tokens
     tokens = requests.prompt_tokens + requests.output_tokens - 1
     if (reservation := scheduler.reservation) is not None:
-        promised = np.minimum(requests.prompt_tokens + reservation.output_tokens, reservation.longest_tokens)
+        output = requests.output_tokens if reservation.output_tokens is None else reservation.output_tokens
+        promised = np.minimum(requests.prompt_tokens + output, reservation.longest_tokens)
         tokens = np.maximum(promised, tokens)
         if reservation.most_tokens is not None:
             possible &= tokens <= reservation.most_tokens
     most_blocks = scheduler.num_blocks
     if isinstance(scheduler, PrefillFirstScheduler):  # it drops whoever leaves no watermark
         most_blocks -= scheduler.watermark_blocks
+    if isinstance(scheduler, EstimatingScheduler):  # an empty engine must have more than that
+        whole = requests.prompt_tokens + np.minimum(requests.output_tokens, LONGEST_ESTIMATE)
+        possible &= whole + scheduler.block_size < scheduler.num_blocks * scheduler.block_size
     return possible & (-(-tokens // scheduler.block_size) <= most_blocks)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from sim.faults import InputFault, did_you_mean
+from sim.scenario.presets.lmdeploy import LMDEPLOY
 from sim.scenario.presets.preset import (
+    APPROXIMATED,
     CONTINUOUS,
     GROUPS,
     PREFILL_FIRST,
@@ -15,11 +17,14 @@ from sim.scenario.presets.preset import (
     Preset,
     Values,
 )
+from sim.scenario.presets.sglang import SGLANG
 from sim.scenario.presets.static import STATIC
+from sim.scenario.presets.tensorrt_llm import TENSORRT_LLM
 from sim.scenario.presets.vllm_v0 import VLLM_V0
 from sim.scenario.presets.vllm_v1 import VLLM_V1_32, VLLM_V1_33
 
 __all__ = [
+    "APPROXIMATED",
     "CONTINUOUS",
     "GROUPS",
     "PREFILL_FIRST",
@@ -35,7 +40,8 @@ __all__ = [
     "presets_with",
 ]
 
-_PRESETS = {preset.name: preset for preset in (STATIC, VLLM_V0, VLLM_V1_32, VLLM_V1_33)}
+_ALL = (STATIC, VLLM_V0, VLLM_V1_32, VLLM_V1_33, SGLANG, TENSORRT_LLM, LMDEPLOY)
+_PRESETS = {preset.name: preset for preset in _ALL}
 
 
 def preset_names() -> tuple[str, ...]:

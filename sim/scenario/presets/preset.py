@@ -9,10 +9,11 @@ from typing import Any
 Values = Mapping[str, Any]
 
 CONTINUOUS, PREFILL_FIRST, GROUPS = "continuous", "prefill first", "groups"
-"""The schedulers: one budget for decodes and chunks; steps of whole prompts or of decodes; static groups."""
+"""The schedulers: one budget for decodes and chunks; steps of prompts or of decodes; static groups."""
 
-RECORDED, READ = "recorded", "read, not recorded"
-"""The engine's own schedules are repeated step by step; or its source was read."""
+RECORDED, READ, APPROXIMATED = "recorded", "read, not recorded", "approximated"
+"""The engine's own schedules are repeated step by step; its source was read; or the nearest that our
+schedulers do, with what they leave out among the limits."""
 
 
 @dataclass(frozen=True)
@@ -82,6 +83,10 @@ class Preset:
     self_preemption_ends_step: bool = True
     null_blocks: int = 1
     """KV blocks that the engine keeps to itself."""
+    reserves_answer: bool = False
+    """Admission sets each request's own answer aside too, as long as its limit permits."""
+    estimates_answers: bool = False
+    """Admission sets a share of the answers to come aside, and who loses blocks is SGLang's choice."""
 
     @property
     def engine(self) -> str:

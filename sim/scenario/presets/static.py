@@ -19,6 +19,7 @@ def _defaults(hardware: Values, model: Values, engine: Values) -> dict[str, Any]
 
 _LAYOUT = {"kv_layout": "contiguous", "cudagraph_prefill": False}
 _LACKS = {
+    "enable_chunked_prefill": False,
     "enable_prefix_caching": False,
     "scheduling_policy": "fcfs",
     "async_scheduling": False,

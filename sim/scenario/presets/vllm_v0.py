@@ -17,6 +17,7 @@ def _defaults(hardware: Values, model: Values, engine: Values) -> dict[str, Any]
         "max_num_batched_tokens": max(length, 2048),
         "profiled_tokens": max(length, 2048) if length <= _LONGEST_WHOLE else 2048,
         "reserve_cudagraph_memory": False,
+        "free_gpu_memory_fraction": 1.0,
         "gpu_memory_utilization": 0.90,
         "block_size": 16,
         "watermark": 0.01,
@@ -37,6 +38,7 @@ _LONGEST_WHOLE = 32768
 """Above this max_model_len the engine itself turns chunked prefill on, with a budget of 2048 tokens."""
 
 _LACKS = {
+    "enable_chunked_prefill": False,
     "batch_wait_s": None,
     "enable_prefix_caching": False,
     "scheduling_policy": "fcfs",

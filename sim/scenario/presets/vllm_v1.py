@@ -34,6 +34,7 @@ def vllm_v1_defaults(hardware: Values, model: Values, engine: Values) -> dict[st
     return {
         "max_num_seqs": sequences,
         "max_num_batched_tokens": budget,
+        "free_gpu_memory_fraction": 1.0,
         "gpu_memory_utilization": 0.92,
         "reserve_cudagraph_memory": True,
         "block_size": 16,
@@ -43,6 +44,7 @@ def vllm_v1_defaults(hardware: Values, model: Values, engine: Values) -> dict[st
         "watermark": 0.0,
         "long_prefill_token_threshold": 0,
         "long_prefill_token_threshold_adaptive": False,
+        "enable_chunked_prefill": True,
         "scheduler_reserve_full_isl": True,
         "kv_layout": "paged",
         "cuda_graphs": True,
