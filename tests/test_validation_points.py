@@ -93,7 +93,7 @@ def test_a_blank_output_length_comes_from_notes_then_from_kin(tmp_path: Path) ->
         ("available KV cache memory 9.70 GiB", {"kv_cache_memory_bytes": int(9.7 * 2**30)}),
         ("gpu_memory_utilization 0.5, --disable-cuda-graph",
          {"gpu_memory_utilization": 0.5, "cuda_graphs": False}),
-        ("kv frac 0.99", {"kv_free_fraction": 0.99}),
+        ("kv frac 0.99, chunked context", {"kv_free_fraction": 0.99, "enable_chunked_prefill": True}),
         ("engine flags not checked", {}),
     ],
 )  # fmt: skip

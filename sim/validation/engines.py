@@ -20,17 +20,16 @@ from sim.validation.points import Point
 class Family:
     """An engine whose name contains *word*; its files are `FILES-VERSION`, without them it is *otherwise*.
 
-    kv_dtype_of: KV type by weight type, where the row says none. reserves_output: admission sets aside the
-    answer too. kv_free_fraction: share of what weights leave that becomes KV cache; None: as vLLM.
-    lockstep_until: before this version equal requests run in lockstep, () never.
+    kv_dtype_of: KV type by weight type, where the row says none. fraction_key: the setting that a stated
+    share of memory for the KV cache is. lockstep_until: before this version equal requests run in lockstep,
+    () never.
     """
 
     word: str
     files: str
     otherwise: Mapping[str, Any]
     kv_dtype_of: Mapping[str, str] = field(default_factory=dict)
-    reserves_output: bool = False
-    kv_free_fraction: float | None = None
+    fraction_key: str = "gpu_memory_utilization"
     lockstep_until: tuple[int, ...] = ()
 
     def in_lockstep(self, point: Point) -> bool:
@@ -38,19 +37,17 @@ class Family:
         return bool(point.version) and point.version < self.lockstep_until
 
 
-_TENSORRT = {
-    "preset": "vllm-v1@0.32",
-    "async_scheduling": True,
-    "max_num_seqs": 2048,
-    "max_num_batched_tokens": 8192,
-    "enable_prefix_caching": False,
-}
-
 FAMILIES: tuple[Family, ...] = (
     Family("vllm", "vllm", {"preset": "vllm-v1@0.32"}),
-    Family("sglang", "sglang", {"preset": "vllm-v0@0.6.6"}, lockstep_until=(0, 5, 6)),
-    Family("lmdeploy", "lmdeploy", {"preset": "vllm-v0@0.6.6"}),
-    Family("tensorrt-llm", "tensorrt-llm", _TENSORRT, {"fp8": "fp8"}, True, 0.90),
+    Family("sglang", "sglang", {"preset": "sglang@0.5"}, lockstep_until=(0, 5, 6)),
+    Family("lmdeploy", "lmdeploy", {"preset": "lmdeploy@0.2"}),
+    Family(
+        "tensorrt-llm",
+        "tensorrt-llm",
+        {"preset": "tensorrt-llm@1.0"},
+        {"fp8": "fp8"},
+        "free_gpu_memory_fraction",
+    ),
 )
 
 

@@ -29,6 +29,7 @@ _SETTINGS: Mapping[str, tuple[str, Callable[[str], Any]]] = {
 _SWITCHES: Mapping[str, tuple[tuple[str, bool], ...]] = {
     "async_scheduling": ((r"--no-async-scheduling", False), (r"--async-scheduling", True)),
     "cuda_graphs": ((r"--disable-cuda-graph\b|--enforce-eager", False),),
+    "enable_chunked_prefill": ((r"--enable[-_]chunked[-_]prefill|chunked context", True),),
     "enable_prefix_caching": (
         (r"--disable-radix-cache|--no-enable-prefix-caching|no prefix caching|prefix caching (?:off|False)",
          False),
@@ -40,7 +41,7 @@ _SWITCHES: Mapping[str, tuple[tuple[str, bool], ...]] = {
 def read_flags(text: str) -> dict[str, Any]:
     """The settings that *text* names, by engine key; of two numbers (server and offline) the first.
 
-    Beside engine keys: `kv_cache_tokens`, `kv_free_fraction` (of what weights leave), `scheduler_steps`
+    Beside engine keys: `kv_cache_tokens`, `kv_free_fraction` (as the engine counts it), `scheduler_steps`
     and `replicas`.
     """
     found: dict[str, Any] = {}

@@ -14,11 +14,11 @@ from typing import Any
 
 from sim.faults import InputFault
 from sim.hardware import HardwareProfile
-from sim.scenario import Scenario, load
+from sim.scenario import Scenario, engine_preset, load
 from sim.simulation import ledger_of
 from sim.validation.engines import Family, family_of, settings_of
 from sim.validation.flags import noted_offline_batch, read_flags
-from sim.validation.lengths import Lengths, lengths_of, mean_output_tokens
+from sim.validation.lengths import Lengths, lengths_of
 from sim.validation.names import card_of, model_of
 from sim.validation.points import Point
 
@@ -28,7 +28,6 @@ RATE_REQUESTS = 1000
 """Requests of an open loop, where the row does not say how many there were."""
 OFFLINE_REQUESTS = 3000
 """Requests of an offline batch, where the row does not say how many there were."""
-_BLOCK = 16
 _WEIGHTS = {"fp16": "fp16", "bf16": "bf16", "fp8": "fp8", "fp8-block": "fp8", "int8": "int8"}
 _NEAR_CAPACITY = 0.85
 """Share of its own offline rate from which on an open loop counts as saturated."""
@@ -88,9 +87,7 @@ def _resolved(point: Point, engine: Family, lengths: Lengths) -> Setup | str:
         "load": _load(point, replicas),
         "run": {"requests": _requests(point, replicas), "warmup": 0},
     }
-    if engine.reserves_output:
-        changes["admission"] = _admission(lengths)
-    scenario = _fitting(base.replace(changes, "point"), engine, told)
+    scenario = _fitting(base.replace(changes, "point"), told)
     if isinstance(scenario, str):
         return scenario
     return Setup(point, scenario, replicas, _is_estimated(card))
@@ -120,22 +117,13 @@ def _engine(point: Point, engine: Family, told: Mapping[str, Any]) -> dict[str, 
         **settings_of(engine, point),
     }
     for key, value in told.items():
-        if key == "kv_cache_tokens":
-            settings["num_gpu_blocks_override"] = value // _BLOCK + 1
-        elif key not in ("kv_free_fraction", "scheduler_steps", "replicas"):
+        if key == "kv_free_fraction":
+            settings[engine.fraction_key] = value
+        elif key not in ("kv_cache_tokens", "scheduler_steps", "replicas"):
             settings[key] = value
     if point.load_kind == "offline" and (batch := noted_offline_batch(point.flags)):
         settings["max_num_seqs"] = batch
     return settings
-
-
-def _admission(lengths: Lengths) -> dict[str, Any]:
-    """A reservation of what was promised: the answer itself if all are equal, else their mean."""
-    output = lengths["output"]
-    expected = round(mean_output_tokens(lengths))
-    if output["sigma"][0] == 0:
-        return {"reserve": "max", "max_output_tokens": expected}
-    return {"reserve": "expected", "expected_output_tokens": expected}
 
 
 def is_plateau(point: Point) -> bool:
@@ -160,20 +148,15 @@ def _requests(point: Point, replicas: int) -> int:
     return RATE_REQUESTS if point.load_kind == "rate" else OFFLINE_REQUESTS
 
 
-def _fitting(scenario: Scenario, engine: Family, told: Mapping[str, Any]) -> Scenario | str:
-    """The scenario with the KV cache that its engine would take, and a context that fits in it."""
-    fraction = told.get("kv_free_fraction", engine.kv_free_fraction)
-    pool_is_told = "kv_cache_memory_bytes" in told or "kv_cache_tokens" in told
+def _fitting(scenario: Scenario, told: Mapping[str, Any]) -> Scenario | str:
+    """The scenario with the KV cache that the row tells of, and a context that fits in it."""
+    size = scenario.engine["block_size"]
+    if (tokens := told.get("kv_cache_tokens")) is not None:
+        blocks = tokens // size + engine_preset(scenario.engine["preset"]).null_blocks
+        scenario = scenario.replace({"engine.num_gpu_blocks_override": blocks}, "point")
     ledger = ledger_of(scenario)
-    if fraction is not None and not pool_is_told:
-        held = ledger.weights_bytes + ledger.activation_bytes + ledger.overhead_bytes
-        left = ledger.gpu_memory_bytes - held
-        if left <= 0:
-            return "the model does not fit in the card's memory"
-        scenario = scenario.replace({"engine.kv_cache_memory_bytes": int(fraction * left)}, "point")
-        ledger = ledger_of(scenario)
-    if not ledger.fits and "max_model_len" not in told and ledger.kv_cache_tokens > _BLOCK:
-        longest = (ledger.num_gpu_blocks - 1) * _BLOCK
+    if not ledger.fits and "max_model_len" not in told and ledger.num_gpu_blocks > 1:
+        longest = (ledger.num_gpu_blocks - 1) * size
         scenario = scenario.replace({"engine.max_model_len": longest}, "point")
         ledger = ledger_of(scenario)
     return scenario if ledger.fits else f"does not fit: {ledger.reason}"
