@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from sim.calibration.constants import KINDS, Constants
+from sim.calibration.left_out import foretold, leave_out
 from sim.calibration.server import Fit, Observation, fit_constants, thinned
 from sim.calibration.spread import Spread, Units, precision
 
@@ -183,6 +184,52 @@ def test_more_loads_narrow_an_interval_as_foretold() -> None:
     at = few.space.index("front_end_s", "card")
     assert many.sd_u(at) == pytest.approx(few.sd_u(at, 4.0), rel=0.3)
     assert many.sd_u(at) < 0.7 * few.sd_u(at)
+
+
+def _setups(seed: int, count: int = 8) -> list[Observation]:
+    """Set-ups of models and prompts of their own, each off by an effect of its own."""
+    rng = np.random.default_rng(seed)
+    points = []
+    for number in range(count):
+        size, prompt = float(rng.uniform(14e9, 140e9)), int(rng.integers(100, 4000))
+        loads = [Load(users, prompt, 32, size) for users in (1, 8, 32, 128)]
+        points += measured(BUSY, loads, rng, f"{number}", effect=(0.04, 0.15))
+    return points
+
+
+def test_a_set_up_left_out_is_predicted_as_by_a_fit_without_it() -> None:
+    """To first order, without a simulation: residuals of 0.04 and more agree to 0.01."""
+    points = _setups(10)
+    whole = fit_constants(points, predict, START, overlapped=False)
+    without = fit_constants([p for p in points if p.setup != "3"], predict, START, overlapped=False)
+    left = leave_out(whole)
+    for number, point in enumerate(points):
+        if point.setup == "3":
+            foreseen = predict(point.case, without.constants("card"))["tpot_mean_ms"]
+            row = np.flatnonzero((whole.units.point == number) & (whole.units.which == 0))[0]
+            wanted = np.log(point.metrics["tpot_mean_ms"] / foreseen)
+            assert left.residual[row] == pytest.approx(wanted, abs=0.01)
+
+
+def test_intervals_of_set_ups_left_out_hold_what_was_measured() -> None:
+    """90 % intervals of 256 points of 64 set-ups: no fewer than 85 %."""
+    left = [leave_out(fit_constants(_setups(seed), predict, START, overlapped=False)) for seed in range(8)]
+    assert np.concatenate([one.covered for one in left]).mean() >= 0.85
+    assert np.concatenate([one.covered for one in left]).mean() < 0.99
+
+
+def test_a_load_not_measured_is_foretold_with_an_interval() -> None:
+    """It holds what the server would do, and is wider where the kernels are off too."""
+    points = _setups(11)
+    fit = fit_constants(points, predict, START, overlapped=False)
+    new = Observation(Load(200, 700, 32, 50e9), "new", "card", {})
+    truth = predict(new.case, BUSY)
+    for kernel_sd in (0.0, 0.1):
+        for name, (low, value, high) in foretold(fit, new, predict, kernel_sd).items():
+            assert low < truth[name] < high
+            assert low < value < high
+    assert foretold(fit, new, predict, 0.1)["out_tok_s"][2] > foretold(fit, new, predict)["out_tok_s"][2]
+    assert foretold(fit, new, lambda case, constants: "does not fit") == {}
 
 
 def test_thinning_keeps_the_ends_of_every_set_up() -> None:

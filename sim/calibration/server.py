@@ -88,6 +88,8 @@ class Fit:
     spread: Spread
     information: np.ndarray
     """What the points alone say: the inverse covariance without beliefs."""
+    jacobian: np.ndarray
+    """Derivatives of the logarithm of the predictions, (units, coordinates)."""
     residual: np.ndarray
     units: Units
     points: int
@@ -224,8 +226,7 @@ class _Fitting:
                     found = other
         else:
             found = self._descended(self._scanned(self.space.start))
-        u, residual, spread, information = found
-        return self._score(u, residual), self._fit(u, residual, spread, information)
+        return self._score(*found[:2]), self._fit(*found)
 
     def _score(self, u: np.ndarray, residual: np.ndarray, units: Units | None = None) -> float:
         """-2 log likelihood and log belief, under the spreads believed at first."""
@@ -233,7 +234,7 @@ class _Fitting:
         return misfit(units or self.units, residual) + float(distance @ self.prior @ distance)
 
     def _descended(self, u: np.ndarray) -> tuple[np.ndarray, np.ndarray, Spread, np.ndarray]:
-        """The way down from *u*: where it ends, the residual and spread there, and the information.
+        """The way down from *u*: where it ends, the residual and spread there, and the derivatives.
 
         Derivatives are taken again where the last ones were taken far away, and mended by what a step did
         where they were not.
@@ -252,9 +253,10 @@ class _Fitting:
             if np.abs(u - taken).max() > _FAR:
                 taken, jacobian = u, self._jacobian(u, residual)
         spread = self._respread(residual, spread)
-        return u, residual, spread, jacobian.T @ precision(self.units, spread) @ jacobian
+        return u, residual, spread, jacobian
 
-    def _fit(self, u: np.ndarray, residual: np.ndarray, spread: Spread, information: np.ndarray) -> Fit:
+    def _fit(self, u: np.ndarray, residual: np.ndarray, spread: Spread, jacobian: np.ndarray) -> Fit:
+        information = jacobian.T @ precision(self.units, spread) @ jacobian
         covariance = np.linalg.inv(information + self.prior)
         identified = np.diag(covariance) < _IDENTIFIED**2 * np.diag(self.space.prior)
         for index in np.flatnonzero(identified):
@@ -269,6 +271,7 @@ class _Fitting:
             told_apart=0.0,
             spread=spread,
             information=information,
+            jacobian=jacobian,
             residual=residual,
             units=self.units,
             points=len(self.points),
