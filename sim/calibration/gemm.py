@@ -25,6 +25,7 @@ LEAST_ROWS, LEAST_SHAPES = 24, 6
 _M_NODES, _NK_NODES = 16, 22
 _SERVED = 256  # n and k of the layers that the smooth form is for; smaller ones have the residuals alone
 _MOST_SMOOTH_ROWS = 6000
+_COMPUTED_AS = {"bf16": ("fp16",), "fp16": ("bf16",), "int4": ("bf16", "fp16")}
 _SMOOTHINGS = (Smoothing(), Smoothing(robust=True))
 # A loop over weights of up to a third more than the L2 cache finds part of them in it; the smallest ones
 # are bound by the launch, not by either memory.
@@ -100,7 +101,7 @@ class _Fitting:
         width = WEIGHT_DTYPE_BYTES[self.dtype]
         roofline = Roofline(**{name: values[name] for name in Roofline.__dataclass_fields__})
         quantise = values.get("quantise_bytes_per_s")
-        return Gemm(roofline, width, 2.0 if width >= 2 else 1.0, quantise, self.cached_below)
+        return Gemm(roofline, width, 1.0 if width == 1 else 2.0, quantise, self.cached_below)
 
     def residuals(self, kernel: Gemm, known: np.ndarray, smoothing: Smoothing) -> Residuals:
         """The residual table of *kernel* through the rows *known*."""
@@ -157,13 +158,18 @@ def _coefficients(measured_s: np.ndarray, dtype: str, card: HardwareProfile) -> 
     return found
 
 
+def peak_of(card: HardwareProfile, dtype: str) -> float | None:
+    """The datasheet's flops a second of layers in *dtype*; None where the card does not compute so."""
+    names = (dtype, *_COMPUTED_AS.get(dtype, ()))
+    return next((card.peak_flops_per_s[name] for name in names if name in card.peak_flops_per_s), None)
+
+
 def _peak(card: HardwareProfile, dtype: str) -> float:
-    twin = {"bf16": "fp16", "fp16": "bf16"}.get(dtype, dtype)
-    for name in (dtype, twin):
-        if name in card.peak_flops_per_s:
-            return card.peak_flops_per_s[name]
-    known = ", ".join(card.peak_flops_per_s)
-    raise InputFault(f"gemm {dtype}: {card.name} has no {dtype} peak to fit below; its dtypes are {known}")
+    peak = peak_of(card, dtype)
+    if peak is None:
+        known = ", ".join(card.peak_flops_per_s)
+        raise InputFault(f"gemm {dtype}: {card.name} does not compute in {dtype}; its dtypes are {known}")
+    return peak
 
 
 def _cached_below(at: Columns, measured_s: np.ndarray, dtype: str, card: HardwareProfile) -> float:

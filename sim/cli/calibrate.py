@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from sim.cli.calibrate_kernels import check, fit
 from sim.cli.calibrate_server import server
 from sim.cli.output import note, note_written, say
 from sim.files import may_write
@@ -16,7 +17,8 @@ def calibrate() -> None:
     """Measure kernels, fit a hardware profile to them, and see how far it holds; the same of a server."""
 
 
-calibrate.add_command(server)
+for command in (fit, check, server):
+    calibrate.add_command(command)
 
 
 @calibrate.command("measure")

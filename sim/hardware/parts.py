@@ -12,7 +12,7 @@ from sim.hardware.roofline import AllReduce, DecodeAttention, Elementwise, Gemm,
 from sim.model import WEIGHT_DTYPE_BYTES
 from sim.model.fields import Fields
 
-GEMM_DTYPES = ("bf16", "fp16", "fp8", "int8")
+GEMM_DTYPES = ("bf16", "fp16", "fp8", "int8", "int4")
 _KINDS = ("measured", "datasheet", "estimated")
 
 
@@ -176,7 +176,7 @@ def _gemm(fields: Fields, dtype: str) -> Gemm:
     kernel = Gemm(
         roofline,
         weight_bytes=width,
-        activation_bytes=2.0 if width >= 2 else 1.0 if apart else 4.0,
+        activation_bytes=(1.0 if apart else 4.0) if width == 1 else 2.0,
         quantise_bytes_per_s=fields.number("quantise_bytes_per_s") if apart else None,
         cached_below_bytes=fields.number("cached_below_bytes") if fields.has("cached_below_bytes") else 0.0,
         residual=read_residuals(fields, "m", "n", "k"),
