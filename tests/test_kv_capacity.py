@@ -84,14 +84,17 @@ def test_what_the_engine_refused_is_refused(report: Report) -> None:
 def test_raising_the_context_limit_shrinks_a_v0_pool_until_prompts_are_chunked(tmp_path: Path) -> None:
     """vllm#10517: activations grow with max_model_len, as a prompt is one step, and drop where the engine
     itself turns chunked prefill on."""
-    row = "{0},,vLLM V0,RTX 3090,23.58,1,Llama-3.1-8B,0.9,{0},1,,max_num_seqs=4"
+    row = "{0},,vLLM V0,RTX 3090,23.58,1,Llama-3.1-8B,0.9,{0},1,,max_num_seqs=4{1}"
     columns = "id,source,engine_version,gpu,gpu_mem_gib,tp,model,gpu_memory_utilization,max_model_len"
     lines = [f"{columns},reported_kv_tokens,reported_blocks,notes"]
     path = tmp_path / "logs.csv"
-    path.write_text("\n".join([*lines, *(row.format(length) for length in (20000, 29000, 35000))]) + "\n")
+    lines += [row.format(length, "") for length in (20000, 29000, 35000)]
+    lines += [row.format(20001, " max_num_batched_tokens=29000")]
+    path.write_text("\n".join(lines) + "\n")
     pools = {check.id: check.ours for check in check_logs(path).checks}
     assert pools["29000"] < pools["20000"] < pools["35000"]
     assert pools["20000"] == pytest.approx(1.56 * 20000, rel=0.02)
+    assert pools["20001"] == pools["29000"]
 
 
 def test_a_log_without_card_or_model_says_why_it_is_not_asked(report: Report) -> None:

@@ -219,6 +219,8 @@ def test_tensor_parallelism_costs_buffers_and_graphs_cost_a_pool() -> None:
 
     assert overhead() < overhead(tensor_parallel_size=2) < overhead(tensor_parallel_size=8)
     assert overhead(cuda_graphs=False) < overhead(max_cudagraph_capture_size=64) < overhead()
+    assert overhead(reserve_cudagraph_memory=False) == overhead(cuda_graphs=False)
+    assert overhead(non_torch_bytes=0) == overhead() - 2**28
 
 
 def test_the_ledger_as_a_document_has_the_promised_keys() -> None:

@@ -88,12 +88,12 @@ def test_aiconfigurators_messages_are_counted_in_elements() -> None:
     paths = [AIC / "custom_allreduce_perf.txt", AIC / "nccl_perf.txt"]
     table, left_out = read_published("aiconfigurator", paths, "H100")
     custom = "aiconfigurator-custom_allreduce-vllm_custom_"
-    assert shapes(table, "source", "n_gpus", "bytes") == [
-        (custom + "graph", 2, 2**21),
-        (custom + "eager", 2, 2**21),
-        (custom + "graph", 8, 2**30),
-        ("aiconfigurator-nccl-nccl", 8, 2048),
-        ("aiconfigurator-nccl-nccl", 8, 2048),
+    assert shapes(table, "source", "n_gpus", "bytes", "dtype") == [
+        (custom + "graph", 2, 2**21, "bf16"),
+        (custom + "eager", 2, 2**21, "bf16"),
+        (custom + "graph", 8, 2**30, "bf16"),
+        ("aiconfigurator-nccl-nccl", 8, 2048, "bf16"),
+        ("aiconfigurator-nccl-nccl", 8, 2048, "int8"),
     ]
     assert left_out == {"another collective": 1}
 

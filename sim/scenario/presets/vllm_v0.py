@@ -15,7 +15,7 @@ def _defaults(hardware: Values, model: Values, engine: Values) -> dict[str, Any]
     return {
         "max_num_seqs": sequences,
         "max_num_batched_tokens": max(length, 2048),
-        "profiled_tokens": max(length, 2048) if length <= _LONGEST_WHOLE else 2048,
+        "profiled_tokens": engine.get("max_num_batched_tokens") or _profiled_tokens(length),
         "reserve_cudagraph_memory": False,
         "free_gpu_memory_fraction": 1.0,
         "gpu_memory_utilization": 0.90,
@@ -32,6 +32,10 @@ def _defaults(hardware: Values, model: Values, engine: Values) -> dict[str, Any]
         **FRONT_END,
         **_LACKS,
     }
+
+
+def _profiled_tokens(length: int) -> int:
+    return max(length, 2048) if length <= _LONGEST_WHOLE else 2048
 
 
 _LONGEST_WHOLE = 32768
