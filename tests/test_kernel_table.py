@@ -137,6 +137,8 @@ def test_a_few_rows_faster_than_the_card_are_named_and_left_out(path: Path) -> N
     assert table.skipped == {"faster than the card's peak": 1}
     (note,) = table.notes
     assert "(line 22 takes 20 us, 3.23 times its FLOP/s)" in note
+    tiny = gemm(m=1, n=64, k=64, time_us=0.1)
+    assert "(line 2 takes 0.1 us, which no kernel does)" in faults_of(written(path, tiny))[0]
 
 
 def test_small_warm_weights_may_beat_the_memory(path: Path) -> None:

@@ -110,9 +110,10 @@ def _count(group: pd.DataFrame, card: HardwareProfile) -> str:
     bandwidth = "link bandwidth" if row["op"] == "all_reduce" else "memory bandwidth"
     what = "FLOP/s" if row["of_flops"] >= row["of_bytes"] else bandwidth
     times = max(row["of_flops"], row["of_bytes"])
+    how = f"{times:.3g} times its {what}" if times > 1 else "which no kernel does"
     return (
         f"{len(fast)} of {len(group)} rows are faster than {card.name}'s peak (line {fast.index[at]} takes "
-        f"{row['time_us']:g} us, {times:.3g} times its {what})"
+        f"{row['time_us']:g} us, {how})"
     )
 
 
