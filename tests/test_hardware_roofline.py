@@ -116,13 +116,14 @@ def test_attention_of_a_batch_counts_its_kv_bytes_and_pairs() -> None:
 def test_a_residual_is_read_where_the_thread_blocks_are_as_many_and_as_long() -> None:
     """Half the KV heads at twice the sequences is the same work to decode; a cached token counts as seen."""
     nodes = {"head_sequences": np.array([1.0, 64.0]), "context_tokens": np.array([16.0, 4096.0])}
-    decode = DecodeAttention(3e12, 2e-8, 1.0, 1.2e-5, Residuals(nodes, np.array([[1.0, 1.5], [0.7, 2.0]])))
+    table = Residuals(nodes, np.array([[1.0, 1.5], [0.7, 2.0]]))
+    decode = DecodeAttention(3e12, 2e-8, 1.0, 1.2e-5, residual=table)
     halved = AttentionShape(heads=16, kv_heads=4, head_dim=128, kv_element_bytes=2.0)
     assert decode.seconds(4, 4 * 300, SHAPE) == pytest.approx(decode.seconds(8, 8 * 300, halved))
     assert decode.seconds(8, 8 * 4096, SHAPE) == pytest.approx(2.0 * without_residual_s(decode, 8, 8 * 4096))
 
     spans = Residuals({"span_tokens": np.array([256.0, 4096.0])}, np.array([1.0, 3.0]))
-    prefill = PrefillAttention(6e14, 0.0, 1.0, 0.0, 0.5, spans)
+    prefill = PrefillAttention(6e14, 0.0, 1.0, 0.0, 0.5, residual=spans)
     pairs = 256 * (1920 + 256 / 2)
     assert prefill.seconds(256, 256 * 1920, 256**2, SHAPE) == pytest.approx(3 * 4 * 32 * 128 * pairs / 6e14)
 
@@ -130,3 +131,26 @@ def test_a_residual_is_read_where_the_thread_blocks_are_as_many_and_as_long() ->
 def without_residual_s(kernel: DecodeAttention, sequences: int, context_tokens: int) -> float:
     """The kernel's time without its residual."""
     return float(replace(kernel, residual=None).seconds(sequences, context_tokens, SHAPE))
+
+
+def test_a_server_reads_its_kv_from_memory_where_a_loop_found_it_cached() -> None:
+    """A loop reads a KV well below the cache's size at the cache's rate, one well above it at memory's."""
+    kernel = DecodeAttention(1e12, 0.0, 1.0, 0.0, cached_below_bytes=128e6, cached_bytes_per_s=4e12)
+    small, large = 4096, 1_000_000  # tokens of 4096 bytes: 16.8 MB and 4.1 GB
+    assert kernel.seconds(4, small, SHAPE) == pytest.approx(4096.0 * small / 1e12)
+    assert kernel.looped_s(4, small, SHAPE) == pytest.approx(4096.0 * small / 4e12, rel=1e-3)
+    assert kernel.looped_s(4, large, SHAPE) == pytest.approx(kernel.seconds(4, large, SHAPE), rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("sequences", "heads", "kv_heads", "regrouped"),
+    [(2, 8, 2, True), (1, 8, 2, False), (2, 8, 1, False), (2, 2, 2, False)],
+)
+def test_queries_are_regrouped_where_they_lie_apart(
+    sequences: int, heads: int, kv_heads: int, regrouped: bool
+) -> None:
+    """One sequence, one KV head or one query a KV head: those that belong together are neighbours already."""
+    kernel = DecodeAttention(1e12, 0.0, 1.0, 1e-5, regroup_s=4e-6)
+    shape = AttentionShape(heads, kv_heads, 128, 2.0)
+    plain_s = replace(kernel, regroup_s=0.0).seconds(sequences, 1000, shape)
+    assert kernel.seconds(sequences, 1000, shape) - plain_s == pytest.approx(4e-6 if regrouped else 0.0)

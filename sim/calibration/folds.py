@@ -18,6 +18,11 @@ class Errors:
     p90_pct: float
     points: int
 
+    @property
+    def score(self) -> float:
+        """What one fit is preferred to another by: the median, and a quarter of the 90th percentile."""
+        return self.median_pct + self.p90_pct / 4
+
 
 def errors_of(predicted: np.ndarray, measured: np.ndarray) -> Errors:
     """How far *predicted* is off *measured*, both in the same unit and not empty."""

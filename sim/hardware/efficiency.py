@@ -33,6 +33,7 @@ _COEFFICIENTS: Mapping[str, Mapping[str, tuple[str, int]]] = {
         "bytes_per_s": ("memory_bandwidth", 1),
         "head_sequence_s": ("memory_bandwidth", -1),
         "overhead_s": ("host", -1),
+        "regroup_s": ("host", -1),
     },
     "all_reduce": {"bytes_per_s": ("link", 1), "latency_s": ("link", -1)},
     "elementwise": {"bytes_per_s": ("memory_bandwidth", 1), "overhead_s": ("host", -1)},

@@ -62,6 +62,7 @@ class Kernels:
     all_reduce: Mapping[int, AllReduce]
     elementwise: Elementwise
     attention_prefill_fp8: PrefillAttention | None = None
+    attention_prefill_fp8_compute: PrefillAttention | None = None
     attention_decode_fp8: DecodeAttention | None = None
     all_reduce_eager: Mapping[int, AllReduce] = field(default_factory=dict)
 
@@ -152,6 +153,10 @@ def _error(fields: Fields, key: str) -> float | None:
     return fields.number(key, at_least=0) if fields.has(key) else None
 
 
+def _if_there(fields: Fields, key: str) -> float | None:
+    return fields.number(key) if fields.has(key) else None
+
+
 def _exponent(fields: Fields) -> float:
     """A p-norm's exponent; above 20 it is the hard maximum, and powers of microseconds underflow."""
     return fields.number("exponent", at_most=20)
@@ -204,6 +209,9 @@ def _decode(fields: Fields) -> DecodeAttention:
         head_sequence_s=fields.number("head_sequence_s", at_least=0),
         exponent=_exponent(fields),
         overhead_s=fields.number("overhead_s", at_least=0),
+        regroup_s=fields.number("regroup_s", at_least=0) if fields.has("regroup_s") else 0.0,
+        cached_below_bytes=_if_there(fields, "cached_below_bytes"),
+        cached_bytes_per_s=_if_there(fields, "cached_bytes_per_s"),
         residual=read_residuals(fields, "head_sequences", "context_tokens", "heads_per_kv_head"),
     )
     fields.end()
@@ -238,6 +246,7 @@ _SECTIONS: Mapping[str, Callable[[Fields], Any]] = {
     "gemm": _gemms,
     "attention_prefill": _prefill,
     "attention_prefill_fp8": _prefill,
+    "attention_prefill_fp8_compute": _prefill,
     "attention_decode": _decode,
     "attention_decode_fp8": _decode,
     "all_reduce": _all_reduce,

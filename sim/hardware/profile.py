@@ -133,10 +133,15 @@ class HardwareProfile:
         eight_bit = self.kernels.attention_decode_fp8 if KV_DTYPE_BYTES[kv_dtype] == 1 else None
         return eight_bit or self.kernels.attention_decode
 
-    def prefill_attention(self, kv_dtype: str) -> PrefillAttention:
-        """Prefill attention over a KV cache in *kv_dtype*; without own 8-bit kernels the 16-bit ones."""
-        eight_bit = self.kernels.attention_prefill_fp8 if KV_DTYPE_BYTES[kv_dtype] == 1 else None
-        return eight_bit or self.kernels.attention_prefill
+    def prefill_attention(self, kv_dtype: str, compute_dtype: str = "bf16") -> PrefillAttention:
+        """Prefill attention over a KV cache in *kv_dtype*, computed in *compute_dtype*.
+
+        Without own kernels for 8-bit products these are 16-bit ones, and without 8-bit caches 16-bit ones.
+        """
+        if KV_DTYPE_BYTES[kv_dtype] > 1:
+            return self.kernels.attention_prefill
+        computed = self.kernels.attention_prefill_fp8_compute if compute_dtype == "fp8" else None
+        return computed or self.kernels.attention_prefill_fp8 or self.kernels.attention_prefill
 
     def all_reduce(self, n_gpus: int, *, eager: bool = False) -> AllReduce:
         """The all-reduce over *n_gpus* (two and more), in a CUDA graph or launched by itself (*eager*).

@@ -16,6 +16,7 @@ from sim.hardware.residuals import Residuals
 
 Number = TypeVar("Number", float, np.ndarray)
 Quantity = float | np.ndarray
+_CACHE_EDGE = 8  # how sharply a cache stops to help as what is read in turn outgrows it
 
 
 def _norm(a: Number, b: Number, exponent: float) -> Number:
@@ -104,15 +105,21 @@ class AttentionShape:
 class DecodeAttention:
     """Attention of one new token each of many sequences: `(o^p + y^p)^(1/p)`, `y = kv_bytes / B + c x work`.
 
-    `load_s` is y, which adds up over sequences; a layer's whole smooth time is a function of that one number.
-    `residual` has what the form misses, by `head_sequences` (sequences x KV heads), `context_tokens` (of a
-    sequence) and `heads_per_kv_head`, or some of them.
+    `load_s` is y, which adds up over sequences; a layer's smooth time is a function of that one number.
+    `regroup_s` comes on top where queries are copied so that those of one KV head lie together: with several
+    sequences, KV heads and queries a KV head. `residual` has what the form misses, by `head_sequences`
+    (sequences x KV heads), `context_tokens` (of a sequence) and `heads_per_kv_head`, or some of them.
+    A loop over less than `cached_below_bytes` found its KV in the second-level cache, and read it at
+    `cached_bytes_per_s`.
     """
 
     bytes_per_s: float
     head_sequence_s: float
     exponent: float
     overhead_s: float
+    regroup_s: float = 0.0
+    cached_below_bytes: float | None = None
+    cached_bytes_per_s: float | None = None
     residual: Residuals | None = None
 
     def load_s(self, kv_bytes: Number, head_sequences: Number) -> Number:
@@ -120,7 +127,7 @@ class DecodeAttention:
         return kv_bytes / self.bytes_per_s + head_sequences * self.head_sequence_s
 
     def smooth_s(self, load_s: Number) -> Number:
-        """Time of one layer's call at that y, residual aside."""
+        """Time of one layer's call at that y, residual and regrouping aside."""
         return _norm(self.overhead_s + 0.0 * load_s, load_s, self.exponent)
 
     def where(self, **at: float) -> DecodeAttention:
@@ -131,11 +138,26 @@ class DecodeAttention:
         """Time of one layer's call for *sequences* that read *context_tokens* in all, in whole pages.
 
         Equal or broadcastable shapes; the caller leaves it out when nobody decodes. Lengths enter by their
-        mean: how uneven they are is not in the published tables.
+        mean: how uneven they are is not in the published tables. A server reads all KV from memory: other
+        layers' went through the cache since.
         """
+        return self._seconds(sequences, context_tokens, shape, looped=False)
+
+    def looped_s(self, sequences: Quantity, context_tokens: Quantity, shape: AttentionShape) -> np.ndarray:
+        """The same where one layer runs again and again, as in a kernel table: a small KV stays cached."""
+        return self._seconds(sequences, context_tokens, shape, looped=True)
+
+    def _seconds(
+        self, sequences: Quantity, context_tokens: Quantity, shape: AttentionShape, *, looped: bool
+    ) -> np.ndarray:
         head_sequences = np.asarray(sequences * shape.kv_heads, dtype=float)
         kv_bytes = np.asarray(context_tokens * shape.kv_bytes_per_token, dtype=float)
-        smooth_s = self.smooth_s(self.load_s(kv_bytes, head_sequences))
+        load_s = self.load_s(kv_bytes, head_sequences)
+        if looped and self.cached_below_bytes is not None and self.cached_bytes_per_s is not None:
+            cached = kv_bytes / (1.0 + (kv_bytes / self.cached_below_bytes) ** _CACHE_EDGE)
+            load_s = load_s - cached * (1.0 / self.bytes_per_s - 1.0 / self.cached_bytes_per_s)
+        several = (sequences > 1) & (shape.kv_heads > 1) & (shape.heads > shape.kv_heads)
+        smooth_s = self.smooth_s(load_s) + self.regroup_s * np.asarray(several)
         if self.residual is None:
             return smooth_s
         return smooth_s * self.residual.factor(

@@ -23,12 +23,10 @@ def _all_reduce_keys(of: str, meaning: str) -> tuple[Key, ...]:
     )  # fmt: skip
 
 
-def _attention_keys(suffix: str) -> tuple[Key, ...]:
-    """The rows of attention over a KV cache of the model's type, or of 8 bits (*suffix* `_fp8`)."""
-    prefill, decode = f"kernels.attention_prefill{suffix}", f"kernels.attention_decode{suffix}"
-    cache = " over an 8-bit KV cache" if suffix else ""
+def _prefill_keys(suffix: str, meaning: str) -> tuple[Key, ...]:
+    prefill = f"kernels.attention_prefill{suffix}"
     return (
-        Key(prefill, "mapping", f"Attention of prefill chunks{cache}.", required=not suffix),
+        Key(prefill, "mapping", f"Attention of prefill chunks{meaning}.", required=not suffix),
         Key(f"{prefill}.flops_per_s", "number", "F, flops a second.", above=0, required=True),
         Key(f"{prefill}.head_token_s", "seconds", "Time a head and token.", minimum=0, required=True),
         Key(f"{prefill}.exponent", "number", "p of the smooth sum.", above=0, required=True),
@@ -36,11 +34,22 @@ def _attention_keys(suffix: str) -> tuple[Key, ...]:
         Key(f"{prefill}.causal_weight", "number", "Share of a chunk's own token pairs that masking leaves.",
             above=0),
         _residual(prefill, "head_tokens, span_tokens and heads_per_kv_head"),
-        Key(decode, "mapping", f"Attention of decoding sequences{cache}.", required=not suffix),
+    )  # fmt: skip
+
+
+def _decode_keys(suffix: str, meaning: str) -> tuple[Key, ...]:
+    decode = f"kernels.attention_decode{suffix}"
+    return (
+        Key(decode, "mapping", f"Attention of decoding sequences{meaning}.", required=not suffix),
         Key(f"{decode}.bytes_per_s", "bytes per second", "B, bytes of KV a second.", above=0, required=True),
         Key(f"{decode}.head_sequence_s", "seconds", "Time a sequence and KV head.", minimum=0, required=True),
         Key(f"{decode}.exponent", "number", "p of the smooth sum.", above=0, required=True),
         Key(f"{decode}.overhead_s", "seconds", "Time of an empty call.", minimum=0, required=True),
+        Key(f"{decode}.regroup_s", "seconds", "Time to bring queries of one KV head together, where several "
+            "sequences, KV heads and queries a KV head are.", minimum=0, otherwise="0"),
+        Key(f"{decode}.cached_below_bytes", "bytes", "A smaller KV was cached when it was measured in a "
+            "loop, which a server's is not.", above=0),
+        Key(f"{decode}.cached_bytes_per_s", "bytes per second", "Rate from that cache.", above=0),
         _residual(decode, "head_sequences, context_tokens and heads_per_kv_head"),
     )  # fmt: skip
 
@@ -93,8 +102,11 @@ HARDWARE_KEYS = (
     Key("kernels.gemm.<dtype>.cached_below_bytes", "bytes", "Smaller weights were cached when they were "
         "measured; a server reads them from memory.", above=0),
     _residual("kernels.gemm.<dtype>", "m, n and k"),
-    *_attention_keys(""),
-    *_attention_keys("_fp8"),
+    *_prefill_keys("", ""),
+    *_decode_keys("", ""),
+    *_prefill_keys("_fp8", " over an 8-bit KV cache"),
+    *_decode_keys("_fp8", " over an 8-bit KV cache"),
+    *_prefill_keys("_fp8_compute", " over an 8-bit KV cache, computed in 8 bits"),
     *_all_reduce_keys("kernels.all_reduce", "All-reduce within a node, in CUDA graphs, by number of GPUs."),
     *_all_reduce_keys("kernels.all_reduce_eager", "The same launched by itself."),
     Key("kernels.elementwise", "mapping", "Norms, activations, embedding.", required=True),
