@@ -92,11 +92,30 @@ def prefill_s(kernel: PrefillAttention, calls: Calls) -> np.ndarray:
     return kernel.seconds(new, new * calls.kv_len, new * calls.q_len, calls.shape)
 
 
+def attention_s(kernel: DecodeAttention | PrefillAttention, calls: Calls) -> np.ndarray:
+    """What *kernel*, of either kind, says of these calls, in s."""
+    if isinstance(kernel, DecodeAttention):
+        return decode_s(kernel, calls)
+    return prefill_s(kernel, calls)
+
+
 def section_of(op: str, dtype: str, kv_dtype: str) -> str:
     """The section of a profile's kernels that rows of *op* computed in *dtype* over *kv_dtype* belong to."""
     if KV_DTYPE_BYTES[kv_dtype] > 1:
         return op
     return f"{op}_fp8_compute" if dtype == "fp8" and op == "attention_prefill" else f"{op}_fp8"
+
+
+def sections_of(rows: pd.DataFrame) -> pd.Series:
+    """The section of each of the *rows* of a kernel table."""
+    names = rows[["op", "dtype", "kv_dtype"]].apply(tuple, axis=1)
+    return names.map({name: section_of(*name) for name in names.unique()}).rename("section")
+
+
+def fit_attention(rows: pd.DataFrame, section: str, card: HardwareProfile) -> Fitted:
+    """`fit_decode` or `fit_prefill`, whatever *section* is."""
+    fit = fit_decode if section.startswith("attention_decode") else fit_prefill
+    return fit(rows, section, card)
 
 
 def fit_decode(rows: pd.DataFrame, section: str, card: HardwareProfile) -> Fitted:
@@ -124,6 +143,8 @@ def fit_prefill(rows: pd.DataFrame, section: str, card: HardwareProfile) -> Fitt
     """
     calls = calls_of(rows)
     groups, what = _groups(calls, section, calls.q_len, "chunk length")
+    if not calls.kv_len.any():
+        what += " without cached tokens, of whose own pairs masking is taken to leave half"
     peak = _peak(card, str(rows["dtype"].iloc[0]))
     smooth = _fit_smooth(calls, _prefill_coefficients(calls, peak), _prefill, prefill_s)
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from sim.calibration.attention import attention_s, calls_of, section_of
 from sim.calibration.backends import with_backends
 from sim.calibration.folds import errors_of
 from sim.hardware import Gemm, HardwareProfile
@@ -72,15 +73,15 @@ def _has(profile: HardwareProfile, backend: str) -> bool:
     return backend == profile.kernel_source or backend in profile.kernel_sources
 
 
-def _sections(profile: HardwareProfile, backend: str, name: str) -> dict[Any, Any]:
-    """The backend's own section *name*; nothing of another's."""
+def _section(profile: HardwareProfile, backend: str, name: str) -> Any:
+    """The backend's own section *name*, None if it has none; nothing of another's."""
     if backend == profile.kernel_source:
-        return dict(getattr(profile.kernels, name))
-    return dict(profile.kernel_sources[backend].get(name, {}))
+        return getattr(profile.kernels, name)
+    return profile.kernel_sources[backend].get(name)
 
 
 def _gemm(profile: HardwareProfile, backend: str, rows: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
-    known: dict[str, Gemm] = _sections(profile, backend, "gemm")
+    known: dict[str, Gemm] = _section(profile, backend, "gemm") or {}
     predicted_s, reasons = _nothing(rows)
     for dtype in rows["dtype"].unique():
         mine = (rows["dtype"] == dtype).to_numpy()
@@ -96,7 +97,7 @@ def _all_reduce(profile: HardwareProfile, backend: str, rows: pd.DataFrame) -> t
     predicted_s, reasons = _nothing(rows)
     for eager, gpus in rows[["eager", "n_gpus"]].drop_duplicates().itertuples(index=False):
         mine = ((rows["eager"] == eager) & (rows["n_gpus"] == gpus)).to_numpy()
-        known = _sections(profile, backend, "all_reduce_eager" if eager else "all_reduce")
+        known = _section(profile, backend, "all_reduce_eager" if eager else "all_reduce") or {}
         if int(gpus) in known:
             predicted_s[mine] = known[int(gpus)].seconds(rows["bytes"].to_numpy()[mine])
         else:
@@ -111,9 +112,16 @@ def _nothing(rows: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
     return np.full(len(rows), np.nan), np.full(len(rows), "", dtype=object)
 
 
-def _unfitted(profile: HardwareProfile, backend: str, rows: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
+def _attention(profile: HardwareProfile, backend: str, rows: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
     predicted_s, reasons = _nothing(rows)
-    reasons[:] = "attention is not checked yet"
+    for op, dtype, kv_dtype in rows[["op", "dtype", "kv_dtype"]].drop_duplicates().itertuples(index=False):
+        mine = ((rows["dtype"] == dtype) & (rows["kv_dtype"] == kv_dtype)).to_numpy()
+        name = section_of(op, dtype, kv_dtype)
+        kernel = _section(profile, backend, name)
+        if kernel is None:
+            reasons[mine] = f"{name}: {profile.name} has none of {backend}"
+        else:
+            predicted_s[mine] = attention_s(kernel, calls_of(rows[mine]))
     return predicted_s, reasons
 
 
@@ -127,6 +135,6 @@ def _errors(predicted_s: np.ndarray, measured_s: np.ndarray) -> dict[str, Any]:
 _PREDICT = {
     "gemm": _gemm,
     "all_reduce": _all_reduce,
-    "attention_prefill": _unfitted,
-    "attention_decode": _unfitted,
+    "attention_prefill": _attention,
+    "attention_decode": _attention,
 }

@@ -10,6 +10,7 @@ from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
 from sim.calibration.all_reduce import fit_all_reduce
+from sim.calibration.attention import fit_attention, sections_of
 from sim.calibration.backends import with_backends
 from sim.calibration.fitted import Fitted, rounded
 from sim.calibration.gemm import fit_gemm, peak_of
@@ -84,7 +85,10 @@ def fit_kernels(
             fits += [Fit(job.backend, fitted, sources) for fitted in job.fit()]
         except InputFault as fault:
             short.setdefault(job.op, []).extend(f"{job.backend}: {sentence}" for sentence in fault.faults)
-    done = {fit.fitted.key.partition(".")[0].removesuffix("_eager").removesuffix("_fp8") for fit in fits}
+    done = {
+        fit.fitted.key.partition(".")[0].removesuffix("_eager").removesuffix("_compute").removesuffix("_fp8")
+        for fit in fits
+    }
     faults = [sentence for op, sentences in short.items() if op not in done for sentence in sentences]
     faults += [sentence for fit in fits if (sentence := _worse_than_datasheet(fit))]
     if not fits and not faults:
@@ -123,6 +127,9 @@ def _jobs(rows: pd.DataFrame, card: HardwareProfile) -> Iterator[Job]:
     """The classes of kernels that *rows* have, in the order of a profile."""
     for (backend, dtype), part in rows[rows["op"] == "gemm"].groupby(["backend", "dtype"]):
         yield Job("gemm", str(backend), part, partial(_alone, fit_gemm, part, str(dtype), card))
+    attention = rows[rows["op"].isin(["attention_prefill", "attention_decode"])]
+    for (backend, op, section), part in attention.groupby(["backend", "op", sections_of(attention)]):
+        yield Job(str(op), str(backend), part, partial(_alone, fit_attention, part, str(section), card))
     collectives = rows[rows["op"] == "all_reduce"]
     for (backend, eager, _), part in collectives.groupby(["backend", "eager", "n_gpus"]):
         section = "all_reduce_eager" if eager else "all_reduce"

@@ -15,6 +15,7 @@ _ABOVE = {
     "attention_prefill": "(overhead_s^p + (flops / flops_per_s + head_token_s x heads x tokens)^p)^(1/p), "
     "once a layer",
     "attention_prefill_fp8": "the same over a KV cache in 8 bits",
+    "attention_prefill_fp8_compute": "the same over a KV cache in 8 bits, computed in 8 bits",
     "attention_decode": "(overhead_s^p + (kv_bytes / bytes_per_s + head_sequence_s x sequences x KV heads)^p)"
     "^(1/p), once a layer",
     "attention_decode_fp8": "the same over a KV cache in 8 bits",
@@ -28,7 +29,10 @@ _BESIDE = {
     "bandwidth_bytes_per_s": "both directions together",
     "causal_weight": "share of a chunk's own pairs of tokens that causal masking leaves",
 }
-_ORDER = ("gemm", "attention_prefill", "attention_prefill_fp8", "attention_decode", "attention_decode_fp8")
+_ORDER = (
+    *("gemm", "attention_prefill", "attention_prefill_fp8", "attention_prefill_fp8_compute"),
+    *("attention_decode", "attention_decode_fp8"),
+)
 _LAST = ("all_reduce", "all_reduce_eager", "elementwise")
 _PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_./ -]*(?<! )")
 
