@@ -13,6 +13,7 @@ from typing import TypeVar
 import numpy as np
 
 from sim.hardware.residuals import Residuals
+from sim.model import KV_DTYPE_BYTES, ModelSpec
 
 Number = TypeVar("Number", float, np.ndarray)
 Quantity = float | np.ndarray
@@ -89,6 +90,12 @@ class AttentionShape:
     kv_heads: Quantity
     head_dim: Quantity
     kv_element_bytes: float
+
+    @classmethod
+    def of(cls, model: ModelSpec, kv_dtype: str, n_gpus: int) -> AttentionShape:
+        """Of *model* over *n_gpus*, its cache in *kv_dtype* (resolved)."""
+        heads, kv_heads = model.heads_per_gpu(n_gpus), model.kv_heads_per_gpu(n_gpus)
+        return cls(heads, kv_heads, model.head_dim, KV_DTYPE_BYTES[kv_dtype])
 
     @property
     def heads_per_kv_head(self) -> Quantity:

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 from sim.hardware.efficiency import CLASSES
 from sim.planning.elasticities import Elasticities
 from sim.planning.interval import normal_quantile
+from sim.planning.kernel_error import kernel_error
 from sim.planning.resources import ENGINE_TIMES
 
 if TYPE_CHECKING:
-    from sim.hardware import HardwareProfile, MemoryLedger
+    from sim.hardware import MemoryLedger
     from sim.scenario import Scenario
 
 # One standard deviation, relative, of what no held-out error is known for.
-ESTIMATED_KERNELS = 0.2  # coefficients that are an estimate
 HOST = 0.2  # the step and sequence times fitted to one engine on one host, used for others
 FRONT_END = 0.3  # published 7 to 12 ms a request
 MEMORY_ESTIMATES = 0.3  # activations and overhead of the ledger, where they are not given
@@ -77,13 +77,13 @@ def parts_of(
 ) -> dict[str, Part]:
     """The parts beside sampling: |elasticity| x relative standard deviation x normal quantile.
 
-    A class of kernels is one scale, as uncertain as its median held-out error.
+    A class of kernels is one scale, as uncertain as `kernel_error` says.
     """
     z = normal_quantile(0.5 + confidence / 2)
     known: dict[str, tuple[float, str]] = {}
     for name in CLASSES:
         if name != "all_reduce" or scenario.engine["tensor_parallel_size"] > 1:
-            known[name] = _kernel_error(scenario, name)
+            known[name] = kernel_error(scenario, name)
     known["host"] = _engine_error(scenario, "host", HOST, "fitted to one engine on one host")
     known["front_end"] = _engine_error(scenario, "front_end", FRONT_END, "published values differ by this")
     known["kv_blocks"] = _memory_error(scenario, ledger)
@@ -101,17 +101,6 @@ def total_of(load: float, sampling: tuple[float, float], parts: Mapping[str, Par
     low = hypot(log(load / sampling[0]), model)
     high = hypot(log(sampling[1] / load), model)
     return load * exp(-low), load * exp(high)
-
-
-def _kernel_error(scenario: Scenario, kind: str) -> tuple[float, str]:
-    from sim.hardware import HardwareProfile
-
-    profile = HardwareProfile.from_mapping(scenario.hardware)
-    key = f"kernels.{kind}{_variant(profile, scenario, kind)}"
-    origin = profile.provenance(key)
-    if origin.error_median_pct is not None:
-        return origin.error_median_pct / 100.0, f"median held-out error of {key}"
-    return ESTIMATED_KERNELS, f"{key} is {origin.kind}, without a held-out error"
 
 
 def _engine_error(scenario: Scenario, part: str, otherwise: float, words: str) -> tuple[float, str]:
@@ -137,19 +126,6 @@ def _relative_sd(value: float, origin: Mapping[str, Any]) -> float | None:
         low, high = origin["interval"]
         return float((high - low) / (2 * _NORMAL_95 * value))
     return origin.get("relative_sd")
-
-
-def _variant(profile: HardwareProfile, scenario: Scenario, kind: str) -> str:
-    """What follows a class's name in the profile for the types and GPUs of this scenario."""
-    from sim.model import ModelSpec
-
-    model, engine = ModelSpec.from_mapping(scenario.model), scenario.engine
-    if kind == "gemm":
-        dtype = model.weight_dtype(engine["weight_dtype"])
-        return f".{dtype if dtype in profile.kernels.gemm else next(iter(profile.kernels.gemm))}"
-    if kind == "all_reduce":
-        return f".{engine['tensor_parallel_size']}"
-    return ""
 
 
 def _memory_error(scenario: Scenario, ledger: MemoryLedger) -> tuple[float, str]:

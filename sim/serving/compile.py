@@ -9,7 +9,7 @@ import numpy as np
 
 from sim import hardware
 from sim.hardware import AttentionShape, HardwareProfile
-from sim.model import KV_DTYPE_BYTES, ModelSpec
+from sim.model import ModelSpec
 from sim.serving.decode_attention import DecodeAttention, Seconds
 from sim.serving.prefill_attention import PrefillAttention
 from sim.serving.step_time import StepTime
@@ -31,12 +31,7 @@ def compile_step_time(
     A step reads *kv_cache_tokens* at most, or, where sequences share blocks, *most_context_tokens*.
     """
     gpus, kv_dtype = engine["tensor_parallel_size"], model.kv_dtype(engine["kv_cache_dtype"])
-    shape = AttentionShape(
-        heads=model.heads_per_gpu(gpus),
-        kv_heads=model.kv_heads_per_gpu(gpus),
-        head_dim=model.head_dim,
-        kv_element_bytes=KV_DTYPE_BYTES[kv_dtype],
-    )
+    shape = AttentionShape.of(model, kv_dtype, gpus)
     return StepTime(
         tokens_s=_token_table(profile, model, engine).tolist(),
         sampled_s=_sample_table(profile, model, engine).tolist(),
