@@ -54,12 +54,13 @@ class Run:
 
 def ledger_of(scenario: Scenario) -> MemoryLedger:
     """What fits in the memory of one GPU of *scenario*."""
-    return memory_ledger(
-        HardwareProfile.from_mapping(scenario.hardware),
-        ModelSpec.from_mapping(scenario.model),
-        scenario.engine,
-        mean_context_tokens(scenario.workload),
+    return _ledger(
+        scenario, HardwareProfile.from_mapping(scenario.hardware), ModelSpec.from_mapping(scenario.model)
     )
+
+
+def _ledger(scenario: Scenario, profile: HardwareProfile, model: ModelSpec) -> MemoryLedger:
+    return memory_ledger(profile, model, scenario.engine, mean_context_tokens(scenario.workload))
 
 
 def simulate(
@@ -79,11 +80,11 @@ def simulate(
     """
     began = perf_counter()
     engine = scenario.engine
-    ledger = ledger_of(scenario)
-    if not ledger.fits:
-        raise InputFault(f"{scenario.name}: does not fit: {ledger.reason}")
     profile = HardwareProfile.from_mapping(scenario.hardware)
     model = ModelSpec.from_mapping(scenario.model)
+    ledger = _ledger(scenario, profile, model)
+    if not ledger.fits:
+        raise InputFault(f"{scenario.name}: does not fit: {ledger.reason}")
     preset = engine_preset(engine["preset"])
     scheduler = _scheduler(scenario, preset, ledger.num_gpu_blocks - preset.null_blocks)
     if requests is None:
