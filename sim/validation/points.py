@@ -25,6 +25,7 @@ _TIMES = tuple(f"{metric}_{statistic}_ms" for metric in LATENCIES for statistic 
 _TEXTS = ("id", "set", "setup", "grade", "source", "gpu", "model", "weight_dtype", "kv_dtype", "engine",
           "engine_version", "flags", "isl_dist", "osl_dist", "load_kind", "notes", "unfit")  # fmt: skip
 _NOTED_OUTPUT = re.compile(r"derived output tokens/request = ([0-9.]+)|out tok/req = ([0-9.]+)")
+_NOTED_E2E = re.compile(r"median E2E ([0-9.]+) ms|E2E p50 ([0-9.]+)")
 _NOTED_PROMPT = re.compile(r"\bin tok/req = ([0-9.]+)")
 _MOST_LATENCY_GAP = 20.0
 """E2E over TTFT + TPOT x (output - 1), or its inverse, from which on a unit is taken to be wrong."""
@@ -210,6 +211,8 @@ def _point(name: str, row: Mapping[str, str]) -> Point:
 def _filled_from_notes(point: Point) -> Point:
     if point.osl_mean is None and (found := _NOTED_OUTPUT.search(point.notes)):
         point = replace(point, osl_mean=float(found[1] or found[2]), osl_filled=True)
+    if point.latency_ms("e2e") is None and (found := _NOTED_E2E.search(point.notes)):
+        point = replace(point, times_ms={**point.times_ms, "e2e_p50_ms": float(found[1] or found[2])})
     if point.isl_mean is None and (found := _NOTED_PROMPT.search(point.notes)):
         point = replace(point, isl_mean=float(found[1]), isl_filled=True)
     return point

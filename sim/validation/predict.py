@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ Advance = Callable[[int, int, str], None]
 Metrics = Mapping[str, float]
 """By the column names of the points: out_tok_s, req_per_s, ttft_mean_ms, ttft_p50_ms, ttft_p99_ms, ..."""
 
+SHORT_WAVES, SHORT_REQUESTS = 3, 400
 _KEPT = 4096  # predictions in memory, which small tables and fits ask for again
 
 
@@ -44,6 +46,16 @@ class Case:
         told = (scenario.engine, scenario.admission, scenario.workload, scenario.load, scenario.run)
         names = (scenario.hardware["name"], scenario.model["name"], self.setup.replicas)
         return json.dumps((names, told), sort_keys=True)
+
+
+def shortened(case: Case) -> Case:
+    """*case* with fewer requests: `SHORT_WAVES` a user, or as many as `SHORT_REQUESTS`."""
+    run, load = case.setup.scenario.run, case.setup.scenario.load
+    users = load.get("concurrency")
+    least = SHORT_REQUESTS if users is None else max(SHORT_WAVES * users, 8)
+    requests = min(run["requests"], least)
+    scenario = dataclasses.replace(case.setup.scenario, run={**run, "requests": requests})
+    return Case(dataclasses.replace(case.setup, scenario=scenario))
 
 
 class Predictor:
