@@ -58,22 +58,32 @@ def family_of(point: Point) -> Family | None:
 
 def settings_of(family: Family, point: Point) -> dict[str, Any]:
     """The `engine` section that stands for *point*'s engine: a file's name, or settings."""
-    name = engine_file(family.files, point.version)
+    name = engine_file(family.files, point.engine_version)
     return dict(family.otherwise) if name is None else {"base": name}
 
 
 @cache
-def engine_file(family: str, version: tuple[int, ...]) -> str | None:
+def engine_file(family: str, version: str) -> str | None:
     """The newest engine file of *family* that is not newer than *version*, else the oldest.
 
-    Without a version the newest; None if the family has no file.
+    A release candidate has its own file or its release's. Without a version the newest; None if the family
+    has no file.
     """
-    found = {_version(name): name for name in names("engines") if re.fullmatch(rf"{family}-[\d.]+", name)}
+    found = {name: _version(name) for name in names("engines") if name.startswith(f"{family}-")}
     if not found:
         return None
-    reached = [known for known in found if not version or known <= version]
-    return found[max(reached)] if reached else found[min(found)]
+    wanted = _version(version)
+    reached = {name: known for name, known in found.items() if not wanted[0] or known[0] <= wanted[0]}
+    chosen = reached or {name: known for name, known in found.items() if known[0] == min(found.values())[0]}
+    newest = max(known[0] for known in chosen.values())
+    same = [name for name, known in chosen.items() if known[0] == newest]
+    return max(same, key=lambda name: (found[name][1] == wanted[1], found[name][1] == ""))
 
 
-def _version(name: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in name.rpartition("-")[2].split("."))
+def _version(text: str) -> tuple[tuple[int, ...], str]:
+    """Three numbers of a version, and the candidate (`rc3`) that it is; () where there is none."""
+    found = re.search(r"(\d+(?:\.\d+)*)(rc\d+)?", text)
+    if found is None:
+        return (), ""
+    numbers = tuple(int(part) for part in found[1].split("."))
+    return (*numbers, 0, 0)[:3], found[2] or ""

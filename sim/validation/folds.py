@@ -14,7 +14,7 @@ from sim.calibration.constants import Constants, constants_of
 from sim.calibration.server import Fit, Observation, fit_constants
 from sim.validation.points import Point
 from sim.validation.predict import Advance, Case, Metrics, Predictor, shortened
-from sim.validation.score import Row, measured_of, offline_rates, rows_of, server_of
+from sim.validation.score import Row, case_measured, offline_rates, rows_of
 
 TWO_FOLD, OTHER_CARD, OTHER_MODEL = "two-fold by set-up", "card left out", "model left out"
 MOST_POINTS = 24
@@ -139,7 +139,7 @@ class _Short:
 
 def _observed(case: Case, best: Mapping[tuple[str, ...], float]) -> dict[str, float]:
     """The row's fit values by column, those that only follow from others left out."""
-    measured = measured_of(case.point, best.get(server_of(case.point)))
+    measured = case_measured(case, best)
     return {one.column: one.value for one in measured if not one.unfit and not one.derived}
 
 

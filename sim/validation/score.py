@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from sim.validation.bounds import impossible
 from sim.validation.points import LATENCIES, Point
 from sim.validation.predict import Case, Metrics
 from sim.validation.setups import below_capacity
@@ -98,6 +99,17 @@ def measured_of(point: Point, offline_req_per_s: float | None = None) -> list[Me
     return found
 
 
+def case_measured(case: Case, offline: Mapping[tuple[str, ...], float]) -> list[Measured]:
+    """`measured_of` the case's point; what the card cannot do is unfit."""
+    found = measured_of(case.point, offline.get(server_of(case.point)))
+    ruled = [replace(one, unfit=one.unfit or impossible(case, one.column, one.value)) for one in found]
+    own = {one.column.partition("_")[0]: one.unfit for one in ruled if one.unfit and not one.derived}
+    return [
+        replace(one, unfit=one.unfit or own.get("ttft") or own.get("tpot") or "") if one.derived else one
+        for one in ruled
+    ]
+
+
 def _derived_e2e(point: Point) -> float | None:
     """Mean E2E of a closed loop of equal answers, TTFT + TPOT x (output - 1), where the row has none."""
     ttft, tpot = point.times_ms.get("ttft_mean_ms"), point.times_ms.get("tpot_mean_ms")
@@ -124,7 +136,7 @@ def rows_of(
     rows: list[Row] = []
     for case in cases:
         metrics = predictions.get(case.point.id)
-        for measured in measured_of(case.point, best.get(server_of(case.point))):
+        for measured in case_measured(case, best):
             if metrics is not None and measured.column in metrics:
                 rows.append(_row(case, measured, metrics[measured.column]))
     return rows + series_rows(cases, predictions, rows)

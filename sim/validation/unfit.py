@@ -1,7 +1,7 @@
 """Public rows that measure something else than the engine on the card, and why; found before any fit.
 
 They are shown with their errors, but neither constants nor headline scores rest on them. A table may say
-more in its column `unfit`: a reason, or `ttft: reason` for one metric.
+more in its column `unfit`: a reason, or `ttft: reason` for one metric; `bounds` finds what no card can do.
 """
 
 from __future__ import annotations
@@ -30,16 +30,14 @@ class Rule:
 
 
 _TTFT = ("ttft", "e2e")
-_HITS = "faster than the card's peak: prompts of earlier runs were in the prefix cache"
 _PCIE = "tensor parallelism over PCIe: the topology of that machine is not told"
 _HIDDEN = "near or beyond the card's peak with a 16-bit KV cache: something is undisclosed"
+_API_ANSWER = 4.0
 _API = "four tokens an answer: the API server is the limit"
 
 RULES: tuple[Rule, ...] = (
-    *(Rule(f"den-t{name}", _HITS, _TTFT) for name in ("1-005", "1-008", "6-055", "6-057", "6-058")),
     Rule("den-t1-*", "two nodes over Ethernet"),
     *(Rule(f"den-t{name}-*", "two GPUs without NVLink: it measures PCIe") for name in ("3", "6", "8")),
-    Rule("acc-A-a10040gbsxmx1-958afb-qps100", "faster than the card's peak: the rate was not offered", _TTFT),
     Rule("aic-qwen3-32b-h100-vllm0.12.0-fp8-*-4000x1000*", _HIDDEN),
     Rule("aic-qwen3-32b-h100-trtllm1.2.0rc6.post1-*", _HIDDEN),
     Rule("trt011-*-l40sfp8x[48]-*", _PCIE),
@@ -68,7 +66,7 @@ def unfit_of(point: Point) -> dict[str, str]:
         if rule.holds(point):
             for metric in rule.metrics:
                 found.setdefault(metric, rule.reason)
-    if len({point.osl_mean, 4.0}) == 1 and "vllm bench" in point.isl_dist:
+    if point.osl_mean == _API_ANSWER and "vllm bench" in point.isl_dist:
         found.update({metric: _API for metric in ALL if metric not in found})
     return found
 
