@@ -129,6 +129,26 @@ Cards whose kernels were measured, and cards whose kernels are estimated from th
 def loads() -> str:
     """Capacity and knee of series with four loads or more, out of fold."""
     rows = [row for row in runs.cross_validated(TWO_FOLD).rows if row.metric in ("capacity", "knee")]
+    lines = [_line(row) for row in sorted(rows, key=lambda row: (row.metric, row.id))]
+    return f"""## Along the load axis
+
+Series of four loads or more, with the constants of the two-fold test. Capacity is the largest output
+throughput; the knee is the load at which TPOT is half way, in the logarithm, between its values at the
+lightest and the heaviest load.
+
+{summary_table(rows)}
+
+{table(["series", "", "measured", "predicted", "%"], lines)}"""
+
+
+def _line(row: Row) -> list[str]:
+    values = (f"{row.measured:,.4g}", f"{row.predicted:,.4g}", f"{row.error_pct:+.1f}")
+    return [row.id, WORDS[row.metric], *values]
+
+
+def of_set(title: str, names: Sequence[str], words: str) -> str:
+    """All rows of some sets as shipped, those that do not count included."""
+    rows = [row for row in runs.as_shipped().rows if row.group["set"] in names]
     lines = [[*_line(row), row.unfit or ("" if row.counts else "grade below B+")] for row in rows]
     shown = table(["", "", "measured", "predicted", "%", "not counted"], lines)
     return f"## {title}\n\n{words}\n\n{shown}"
@@ -158,15 +178,16 @@ def rtx() -> str:
     lines = []
     for name in ("TTFT", "TPOT", "E2E"):
         errors = runs.errors_pct(run, name)
-        lines.append([name, f"{np.median(run.measured[name]):.4g} s", f"{np.median(run.predicted[name]):.4g} s",
+        medians = (np.median(run.measured[name]), np.median(run.predicted[name]))
+        lines.append([name, *(f"{median:.4g} s" for median in medians),
                       f"{np.median(np.abs(errors)):.1f}", f"{np.percentile(np.abs(errors), 90):.1f}",
                       f"{np.median(errors):+.1f}"])  # fmt: skip
     seconds = [_gauge_line(run, name) for name in ("running", "waiting")]
     return f"""## One server, request by request
 
 300 requests on vLLM 0.19 with Llama-3.1-8B on an RTX 4090, lengths and arrivals as they were
-(`tests/data/{runs.REQUESTS.name}`), the KV cache as its log states it. The card's kernels are estimated from
-another card's. Errors are of each request:
+(`tests/data/{runs.REQUESTS.name}`), the KV cache as its log states it, the card's kernels estimated from
+another's. Errors are of each request:
 
 {table(["", "median measured", "median predicted", "median %", "p90 %", "bias %"], lines)}
 
@@ -194,8 +215,7 @@ def misses() -> str:
         for row in sorted(mine, key=lambda row: -abs(row.error_pct)):
             if row.setup not in seen and len(seen) < _WORST:
                 seen.add(row.setup)
-                lines.append([row.id, WORDS[metric], f"{row.measured:,.4g}", f"{row.predicted:,.4g}",
-                              f"{row.error_pct:+.0f}"])  # fmt: skip
+                lines.append(_line(row))
     return "## The largest misses\n\n" + table(["", "", "measured", "predicted", "%"], lines)
 
 
