@@ -100,6 +100,14 @@ def test_the_files_say_what_was_found(answer: ServerCalibration, tmp_path: Path)
     assert (origin["kind"], origin["points"], len(origin["interval"])) == ("measured", 3, 2)
 
 
+def test_what_is_found_to_be_as_it_was_is_in_the_file_too(answer: ServerCalibration) -> None:
+    """Then it is measured, not a default."""
+    unmoved = replace(answer, fit=replace(answer.fit, u=answer.fit.space.start)).engine_file()
+    assert unmoved["host_sequence_s"] == pytest.approx(server().engine["host_sequence_s"])
+    assert unmoved["provenance"]["host_sequence_s"]["kind"] == "measured"
+    assert "eager_layer_s" not in unmoved
+
+
 def test_the_command_tells_of_it_and_writes_them(
     results: Sequence[Path], tmp_path: Path, capsys: Any
 ) -> None:

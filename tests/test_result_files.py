@@ -86,6 +86,18 @@ def test_an_open_loop_is_sent_at_its_recorded_times(tmp_path: Path) -> None:
     assert load.sent.sent_s == pytest.approx(rated.sent_s - rated.sent_s[0])
 
 
+def test_requests_that_failed_are_not_among_those_sent(tmp_path: Path) -> None:
+    """vLLM lists them with no token and no time."""
+    document = documents.vllm(answers(), detailed=True)
+    lists = {"input_lens": 9999, "output_lens": 0, "ttfts": 0.0, "itls": [], "start_times": 5.0}
+    document |= {name: [failed, *document[name]] for name, failed in lists.items()} | {"failed": 1}
+    (load,) = read_result_file(documents.write(tmp_path / "r.json", document))
+    assert load.failed == 1
+    assert load.sent is not None
+    assert load.sent.prompt_tokens.tolist() == answers().prompt.tolist()
+    assert load.metrics["e2e_mean_s"] == pytest.approx(answers().e2e_s.mean())
+
+
 def test_one_file_can_hold_many_loads(tmp_path: Path) -> None:
     """Lines (`--append-result`, SGLang) and guidellm's benchmarks each are a load, with their place."""
     loads = (answers(), answers("rate_per_s", 5.0))

@@ -159,16 +159,18 @@ def test_points_of_one_set_up_count_for_less_than_set_ups_of_their_own() -> None
 
 
 def test_host_times_are_of_the_version_and_efficiencies_of_each_card() -> None:
-    """Two cards under one engine: one host time, two bandwidths; a card not measured lies between."""
+    """Two cards under one engine: one host time, two bandwidths; a card not measured is slow too."""
     rng = np.random.default_rng(6)
-    loads = [Load(users, 500, 32, 60e9) for users in (1, 4, 16, 64, 128)]
     points = []
-    for card, share in (("slow", 0.85), ("fast", 1.0)):
-        points += measured(replace(BUSY, memory_bandwidth=share), loads, rng, card, card)
+    for card, share in (("slow", 0.80), ("fast", 0.92)):
+        for size in (30e9, 80e9, 140e9):
+            loads = [Load(users, 500, 32, size) for users in (1, 4, 16, 64, 128)]
+            points += measured(replace(BUSY, memory_bandwidth=share), loads, rng, f"{size}", card)
     fit = fit_constants(points, predict, START, overlapped=False)
     slow, fast, other = (value(fit, "memory_bandwidth", card) for card in ("slow", "fast", "unseen"))
-    assert slow < other < fast
-    assert slow == pytest.approx(0.85, abs=0.06)
+    assert slow < fast
+    assert slow == pytest.approx(0.80, abs=0.06)
+    assert other < 0.96
     assert value(fit, "host_step_s", "slow") == value(fit, "host_step_s", "unseen")
 
 
@@ -198,17 +200,18 @@ def _setups(seed: int, count: int = 8) -> list[Observation]:
 
 
 def test_a_set_up_left_out_is_predicted_as_by_a_fit_without_it() -> None:
-    """To first order, without a simulation: residuals of 0.04 and more agree to 0.01."""
+    """To first order, without a simulation: residuals agree to 0.003, where those of the whole fit do not."""
     points = _setups(10)
     whole = fit_constants(points, predict, START, overlapped=False)
-    without = fit_constants([p for p in points if p.setup != "3"], predict, START, overlapped=False)
+    without = fit_constants([p for p in points if p.setup != "2"], predict, START, overlapped=False)
     left = leave_out(whole)
     for number, point in enumerate(points):
-        if point.setup == "3":
+        if point.setup == "2":
             foreseen = predict(point.case, without.constants("card"))["tpot_mean_ms"]
             row = np.flatnonzero((whole.units.point == number) & (whole.units.which == 0))[0]
             wanted = np.log(point.metrics["tpot_mean_ms"] / foreseen)
-            assert left.residual[row] == pytest.approx(wanted, abs=0.01)
+            assert left.residual[row] == pytest.approx(wanted, abs=0.003)
+            assert abs(whole.residual[row] - wanted) > 0.006
 
 
 def test_intervals_of_set_ups_left_out_hold_what_was_measured() -> None:
