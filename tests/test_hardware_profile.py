@@ -25,7 +25,20 @@ MEASURED = [
     "l40s-48gb-pcie",
     "rtx-pro-6000-96gb",
 ]
-ESTIMATED = ["a100-40gb-sxm", "a10g-24gb-pcie", "l4-24gb-pcie", "rtx-4090-24gb"]
+ESTIMATED = [
+    "a100-40gb-sxm",
+    "a10g-24gb-pcie",
+    "a800-80gb-sxm",
+    "h100-80gb-pcie",
+    "h100-94gb-nvl",
+    "h20-141gb-sxm",
+    "h20-96gb-sxm",
+    "l4-24gb-pcie",
+    "mi300x-192gb",
+    "rtx-3090-24gb",
+    "rtx-4090-24gb",
+    "rtx-a6000-48gb",
+]
 CARDS = sorted(path.stem for path in FOLDER.glob("*.yaml"))
 LLAMA_3_8B = ModelSpec(
     name="llama-3-8b",
@@ -66,7 +79,7 @@ def test_rates_are_below_the_datasheet(name: str) -> None:
         assert decode.bytes_per_s < profile.memory_bandwidth_bytes_per_s
         assert prefill.flops_per_s < profile.peak_flops("bf16")
     label_bytes = int(re.findall(r"(\d+)gb", name)[0]) * 1e9
-    assert 0.98 * label_bytes < profile.memory_bytes < 1.07 * label_bytes
+    assert 0.98 * label_bytes < profile.memory_bytes < 1.075 * label_bytes  # GB, or GiB
 
 
 @pytest.mark.parametrize("name", MEASURED)
@@ -133,7 +146,7 @@ def test_estimated_means_a_formula_and_no_errors(name: str) -> None:
         assert " x " in origin.source
     assert all(key in profile.provenances for key in ("kernels.attention_decode", "kernels.all_reduce"))
     measured = {key for key, origin in profile.provenances.items() if origin.kind == "measured"}
-    assert measured == {"memory_bytes"}
+    assert measured <= {"memory_bytes"}
 
 
 @pytest.mark.parametrize(
@@ -284,7 +297,7 @@ def test_all_faults_of_a_profile_travel_together() -> None:
         "kernels.gemm.bf16.exponnet is unknown; did you mean exponent?",
         "kernels.attention_decode.exponent must be a number above 0 and at most 20 (got 200)",
         "kernels.all_reduce.two must be a number of GPUs",
-        "link.kind must be one of nvlink, pcie (got 'infiniband')",
+        "link.kind must be one of nvlink, xgmi, pcie (got 'infiniband')",
     ):
         assert sentence in text
 

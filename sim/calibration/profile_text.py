@@ -10,7 +10,7 @@ from typing import Any
 
 _WIDTH = 110
 _ABOVE = {
-    "kernels": "Fitted to measured kernels. A residual is measured over fitted, less 1, in thousandths.",
+    "kernels": "Coefficients of the kernels. A residual is measured over fitted, less 1, in thousandths.",
     "gemm": "((flops / flops_per_s)^p + (bytes / bytes_per_s)^p)^(1/p) + overhead_s, p = exponent",
     "attention_prefill": "(overhead_s^p + (flops / flops_per_s + head_token_s x heads x tokens)^p)^(1/p), "
     "once a layer",
@@ -112,5 +112,5 @@ def _number(value: Any) -> str:
     text = repr(float(value))
     if 1e-3 <= abs(value) < 1e6:
         return text
-    short = next(f"{value:.{digits}e}" for digits in range(17) if float(f"{value:.{digits}e}") == value)
+    short = next(f"{value:.{digits}e}" for digits in range(1, 17) if float(f"{value:.{digits}e}") == value)
     return short

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from sim.cli.calibrate_kernels import check, fit
+from sim.cli.calibrate_scale import scale
 from sim.cli.calibrate_server import server
 from sim.cli.output import note, note_written, say
 from sim.files import may_write
@@ -17,7 +18,7 @@ def calibrate() -> None:
     """Measure kernels, fit a hardware profile to them, and see how far it holds; the same of a server."""
 
 
-for command in (fit, check, server):
+for command in (fit, check, scale, server):
     calibrate.add_command(command)
 
 

@@ -84,7 +84,7 @@ def read_peaks(fields: Fields) -> dict[str, float]:
 
 def read_link(fields: Fields) -> Link:
     """The link between GPUs."""
-    link = Link(fields.choice("kind", ("nvlink", "pcie")), fields.number("bandwidth_bytes_per_s"))
+    link = Link(fields.choice("kind", ("nvlink", "xgmi", "pcie")), fields.number("bandwidth_bytes_per_s"))
     fields.end()
     return link
 

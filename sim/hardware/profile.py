@@ -58,7 +58,8 @@ class HardwareProfile:
         Each number must be covered by a provenance entry: its own dotted key or a prefix of it.
         """
         place = f"hardware profile {mapping.get('name', '(no name)')}"
-        fields = Fields({**mapping, **efficient(mapping)}, place)
+        own = {key: value for key, value in mapping.items() if key != "scaled"}
+        fields = Fields({**own, **efficient(mapping)}, place)
         profile = cls(
             name=fields.text("name"),
             aliases=fields.names("aliases"),
