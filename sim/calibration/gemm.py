@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 LEAST_ROWS, LEAST_SHAPES = 24, 6
-_M_NODES, _NK_NODES = 16, 22
+_M_NODES, _NK_NODES = 24, 22
+_WILD = 0.5  # of a logarithm: a shape so far off is another kernel, and no sign of a step
 _SERVED = 256  # n and k of the layers that the smooth form is for; smaller ones have the residuals alone
 _MOST_SMOOTH_ROWS = 6000
 _COMPUTED_AS = {"bf16": ("fp16",), "fp16": ("bf16",), "int4": ("bf16", "fp16")}
@@ -107,7 +108,8 @@ class _Fitting:
         """The residual table of *kernel* through the rows *known*."""
         log_ratio = np.log(self.measured_s / kernel.smooth_s(**self.at))
         if self.m_nodes is None:
-            self.m_nodes = choose_nodes(self.at["m"], log_ratio, self.shapes, _M_NODES)
+            tame = np.clip(log_ratio, -_WILD, _WILD)
+            self.m_nodes = choose_nodes(self.at["m"], tame, self.shapes, _M_NODES)
         at = {name: values[known] for name, values in self.at.items()}
         across = {name: spread_nodes(self.at[name], _NK_NODES) for name in ("n", "k")}
         return fit_residuals(at, log_ratio[known], {"m": self.m_nodes}, across, smoothing)
