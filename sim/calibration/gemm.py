@@ -27,7 +27,7 @@ _WILD = 0.5  # of a logarithm: a shape so far off is another kernel, and no sign
 _SERVED = 256  # n and k of the layers that the smooth form is for; smaller ones have the residuals alone
 _MOST_SMOOTH_ROWS = 6000
 _COMPUTED_AS = {"bf16": ("fp16",), "fp16": ("bf16",), "int4": ("bf16", "fp16")}
-_SMOOTHINGS = (Smoothing(), Smoothing(robust=True))
+_SMOOTHINGS = (Smoothing(), Smoothing(noise=0.02, robust=True))
 # A loop over weights of up to a third more than the L2 cache finds part of them in it; the smallest ones
 # are bound by the launch, not by either memory.
 _CACHE_REACH, _CACHE_FLOOR_BYTES = 4 / 3, 2 * 2**20

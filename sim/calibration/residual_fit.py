@@ -33,7 +33,7 @@ class Smoothing:
     """
 
     length: float = 4.0
-    noise: float = 0.02
+    noise: float = 0.005
     robust: bool = False
 
 
