@@ -16,6 +16,7 @@ from sim.calibration.check import check
 from sim.calibration.fit import fit_profile
 from sim.calibration.gemm import fit_gemm
 from sim.calibration.profile_text import profile_text
+from sim.calibration.table import COLUMNS
 from sim.faults import InputFault
 from sim.hardware import HardwareProfile
 from sim.scenario.references import entry
@@ -43,17 +44,21 @@ def linear_rows(source: str = _VLLM, dtype: str = "bf16", slower: float = 1.0) -
     compute_s, memory_s = 2.0 * m * n * k / 7e14, 2.0 * (n * k + m * (n + k)) / 2.8e12
     time_s = (compute_s**3 + memory_s**3) ** (1 / 3) + 4e-6
     time_s = slower * time_s * np.where((m > 64) & (m <= 256), 1.2, 1.0)
-    return pd.DataFrame({"op": "gemm", "source": source, "dtype": dtype, "m": m, "n": n, "k": k}).assign(
-        gpu=CARD, time_us=1e6 * time_s, bytes=np.nan, n_gpus=1.0
-    )
+    sizes = {"m": m.astype(float), "n": n.astype(float), "k": k.astype(float)}
+    return _tidy("gemm", source, dtype, time_s, n_gpus=1.0, **sizes)
 
 
 def collective_rows(source: str, slower: float = 1.0) -> pd.DataFrame:
     sizes = 2.0 ** np.arange(8, 30)
     time_s = slower * ((5e-6) ** 0.8 + (sizes / 2e11) ** 0.8) ** (1 / 0.8)
-    return pd.DataFrame({"op": "all_reduce", "source": source, "dtype": "bf16", "bytes": sizes}).assign(
-        gpu=CARD, n_gpus=4.0, time_us=1e6 * time_s
-    )
+    return _tidy("all_reduce", source, "bf16", time_s, n_gpus=4.0, bytes=sizes)
+
+
+def _tidy(op: str, source: str, dtype: str, time_s: np.ndarray, **sizes: Any) -> pd.DataFrame:
+    """Rows as `read_tables` gives them."""
+    absent = {name: "" if name == "kv_dtype" else np.nan for name in COLUMNS}
+    named = {"gpu": CARD, "op": op, "source": source, "dtype": dtype}
+    return pd.DataFrame({**absent, **named, **sizes, "time_us": 1e6 * time_s})
 
 
 def test_the_coefficients_that_made_a_table_come_back() -> None:
