@@ -138,9 +138,9 @@ def test_replicas_share_the_load_and_their_throughput_adds_up(tmp_path: Path) ->
 
 
 def test_what_a_log_says_of_the_cache_is_what_is_simulated(tmp_path: Path) -> None:
-    """`GPU KV cache N tokens` and `available KV cache memory X GiB` give the pool."""
+    """`GPU KV cache N tokens` and `available KV cache memory X GiB` give the pool, as the engine counts."""
     tokens = setup_of(only(tmp_path, flags="GPU KV cache 41408 tokens; max_model_len 8192"))
-    assert tokens.scenario.engine["num_gpu_blocks_override"] == 41408 // 16 + 1  # type: ignore[union-attr]
+    assert tokens.scenario.engine["num_gpu_blocks_override"] == 41408 // 16  # type: ignore[union-attr]
     memory = setup_of(only(tmp_path, flags="available KV cache memory 9.70 GiB"))
     assert memory.scenario.engine["kv_cache_memory_bytes"] == int(9.7 * 2**30)  # type: ignore[union-attr]
 

@@ -21,7 +21,7 @@ def impossible(case: Case, column: str, value: float) -> str:
     if column == "out_tok_s":
         most = _most_tok_s(case)
         return "" if value <= most / _ROUNDING else (
-            f"faster than the card's peak: {value:.4g} output tokens/s of at most {most:.4g}; check the unit"
+            f"faster than the card's peak: {value:.3g} output tokens/s of at most {most:.3g}; check the unit"
         )  # fmt: skip
     if latency not in ("ttft", "tpot"):
         return ""
@@ -29,7 +29,7 @@ def impossible(case: Case, column: str, value: float) -> str:
     if value >= _ROUNDING * least_ms:
         return ""
     asks = "were prompts cached?" if latency == "ttft" and value > 1e-2 * least_ms else "check the unit"
-    return f"faster than the card's peak: {value:.4g} ms of at least {least_ms:.4g}; {asks}"
+    return f"faster than the card's peak: {value:.3g} ms of at least {least_ms:.3g}; {asks}"
 
 
 def _parts(case: Case) -> tuple[HardwareProfile, ModelSpec, dict[str, Any]]:

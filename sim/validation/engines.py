@@ -31,6 +31,8 @@ class Family:
     kv_dtype_of: Mapping[str, str] = field(default_factory=dict)
     fraction_key: str = "gpu_memory_utilization"
     lockstep_until: tuple[int, ...] = ()
+    whole_prompts: bool = False
+    """Whether a step takes prompts whole, so that whoever serves longer ones has raised the budget."""
 
     def in_lockstep(self, point: Point) -> bool:
         """Whether equal requests of a closed loop stay together; a new prompt then waits for all others."""
@@ -47,6 +49,7 @@ FAMILIES: tuple[Family, ...] = (
         {"preset": "tensorrt-llm@1.0"},
         {"fp8": "fp8"},
         "free_gpu_memory_fraction",
+        whole_prompts=True,
     ),
 )
 

@@ -27,6 +27,8 @@ KNOWN_MEANS: Mapping[str, tuple[float | None, float | None]] = {
 }
 """Prompt and output tokens of well-known sets, where a row does not say them."""
 
+_UNIFORM_SIGMA = 1 / 9 / math.sqrt(3)  # of 0.8 to 1.0 of a nominal length
+
 Lengths = dict[str, Any]
 
 
@@ -82,7 +84,7 @@ def _side(point: Point, words: str, mean: float | None, which: int) -> Lengths |
     if mean is None:
         return None
     if "0.8-1.0 of nominal" in said or (which and "0.8-1.0 of nominal" in point.isl_dist):
-        return {"kind": "uniform", "mean": 0.9 * mean}
+        return lognormal(0.9 * mean, _UNIFORM_SIGMA, mean)
     if "natural eos" in said:
         return lognormal(mean, ANSWER_SIGMA, max(most, mean + 1))
     if any(word in said for word in ("sharegpt", "openorca", "chat")) and "longctx" not in said:
@@ -99,8 +101,6 @@ def _known_mean(said: str, which: int) -> float | None:
 def _mixture(side: Lengths) -> dict[str, Any]:
     """One side as a mixture of one lognormal with a largest length (the one kind that has a cap)."""
     mean, sigma, cap = side["mean"], side.get("sigma", 0.0), side.get("cap", math.inf)
-    if side["kind"] == "uniform":  # +-11 % of the mean: its standard deviation is what matters
-        sigma = 1 / 9 / math.sqrt(3)
     mu = math.log(mean) - sigma * sigma / 2
     if sigma and math.isfinite(cap):
         mu = _solved(mean, sigma, cap)

@@ -6,6 +6,7 @@ and harness, never by row.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from typing import Any
 
 from sim.faults import InputFault
 from sim.hardware import HardwareProfile
-from sim.scenario import Scenario, engine_preset, load
+from sim.scenario import Scenario, load
 from sim.simulation import ledger_of
 from sim.validation.engines import Family, family_of, settings_of
 from sim.validation.flags import noted_offline_batch, read_flags
@@ -31,6 +32,8 @@ OFFLINE_REQUESTS = 3000
 _WEIGHTS = {"fp16": "fp16", "bf16": "bf16", "fp8": "fp8", "fp8-block": "fp8", "int8": "int8"}
 _NEAR_CAPACITY = 0.85
 """Share of its own offline rate from which on an open loop counts as saturated."""
+_LONGEST_SDS = 4.0
+"""Standard deviations above the mean logarithm at which a prompt without a cap is taken to be the longest."""
 _SERVED = 0.95
 """Share of the offered requests that a server below capacity completes in time."""
 
@@ -87,7 +90,10 @@ def _resolved(point: Point, engine: Family, lengths: Lengths) -> Setup | str:
         "load": _load(point, replicas),
         "run": {"requests": _requests(point, replicas), "warmup": 0},
     }
-    scenario = _fitting(base.replace(changes, "point"), told)
+    scenario = base.replace(changes, "point")
+    if engine.whole_prompts and "max_num_batched_tokens" not in told:
+        scenario = _with_room_for_prompts(scenario, lengths)
+    scenario = _fitting(scenario, told)
     if isinstance(scenario, str):
         return scenario
     return Setup(point, scenario, replicas, _is_estimated(card))
@@ -148,12 +154,22 @@ def _requests(point: Point, replicas: int) -> int:
     return RATE_REQUESTS if point.load_kind == "rate" else OFFLINE_REQUESTS
 
 
+def _with_room_for_prompts(scenario: Scenario, lengths: Lengths) -> Scenario:
+    """A budget that takes the longest prompt and as many decodes as may run beside it."""
+    prompt = lengths["prompt"]
+    mu, sigma = prompt["mu"][0], prompt["sigma"][0]
+    longest = round(min(prompt.get("max", math.inf), math.exp(mu + _LONGEST_SDS * sigma)))
+    if longest <= scenario.engine["max_num_batched_tokens"]:
+        return scenario
+    budget = longest + scenario.engine["max_num_seqs"]
+    return scenario.replace({"engine.max_num_batched_tokens": budget}, "point")
+
+
 def _fitting(scenario: Scenario, told: Mapping[str, Any]) -> Scenario | str:
     """The scenario with the KV cache that the row tells of, and a context that fits in it."""
     size = scenario.engine["block_size"]
     if (tokens := told.get("kv_cache_tokens")) is not None:
-        blocks = tokens // size + engine_preset(scenario.engine["preset"]).null_blocks
-        scenario = scenario.replace({"engine.num_gpu_blocks_override": blocks}, "point")
+        scenario = scenario.replace({"engine.num_gpu_blocks_override": tokens // size}, "point")
     ledger = ledger_of(scenario)
     if not ledger.fits and "max_model_len" not in told and ledger.num_gpu_blocks > 1:
         longest = (ledger.num_gpu_blocks - 1) * size
