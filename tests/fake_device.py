@@ -20,8 +20,10 @@ class FakeDevice:
         self.n_gpus = 2
         self.now_s = 100.0
         self.measured: list[Point] = []
+        self.tried: list[tuple[str | None, ...]] = []
         self.sustained_s: list[float] = []
         self.before: Callable[[Point], None] = lambda point: None
+        self.attention = "flashinfer"
         self.without: set[str] = {"int4"}
         self.slow: dict[Point, float] = {}
         self._memory_bytes = memory_bytes
@@ -36,9 +38,10 @@ class FakeDevice:
         return {"sm_mhz": 1980.0}
 
     def backend(self, point: Point) -> str:
-        return "flashinfer" if point.op.startswith("attention") else "torch"
+        return self.attention if point.op.startswith("attention") else "torch"
 
     def try_out(self, point: Point) -> None:
+        self.tried.append(point.kind)
         if point.dtype in self.without:
             raise CannotRun(f"no kernel for {point.dtype}")
 

@@ -153,5 +153,6 @@ def test_guesses_are_of_one_kind_each() -> None:
     """A fast bf16 kernel says nothing about one in int8, which may be emulated."""
     pace = Pace()
     pace.learn(Point("gemm", "bf16", m=4096, n=8192, k=8192), 1e-3)
-    assert pace.cost_s(Point("gemm", "bf16", m=4096, n=8192, k=8192)) < 0.1
+    pace.learn(Point("gemm", "bf16", m=1, n=512, k=512), 1e-3)
+    assert 0.025 < pace.cost_s(Point("gemm", "bf16", m=4096, n=8192, k=8192)) < 0.1
     assert pace.cost_s(Point("gemm", "int8", m=4096, n=8192, k=8192)) > 1000

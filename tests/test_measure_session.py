@@ -92,6 +92,17 @@ def test_a_second_session_goes_on(tmp_path: Path) -> None:
     assert [session["measured"] for session in sessions(out)] == [first.measured, second.measured]
 
 
+def test_a_row_is_of_one_variant_and_one_library(tmp_path: Path) -> None:
+    """Ragged lengths are another point than equal ones; a library installed since measures anew."""
+    out, device = tmp_path / "t.csv", FakeDevice()
+    run_session(device, [decode()], out, 1.0)
+    run_session(device, [decode(), decode("ragged")], out, 1.0)
+    assert device.measured.count(decode()) == device.measured.count(decode("ragged")) == 1
+    device.attention = "vllm_flash_attn"
+    run_session(device, [decode(), decode("ragged")], out, 1.0)
+    assert device.measured.count(decode()) == device.measured.count(decode("ragged")) == 2
+
+
 def test_a_killed_session_leaves_a_whole_table(tmp_path: Path) -> None:
     """Whenever it is looked at, the table has whole rows; at most those of a second are missing."""
     out, device, seen = tmp_path / "t.csv", FakeDevice(), []
@@ -139,9 +150,11 @@ def test_what_does_not_fit_is_skipped_and_said(tmp_path: Path) -> None:
 
 def test_what_has_no_kernel_is_counted_by_reason(tmp_path: Path) -> None:
     """A card without 4-bit kernels measures the rest and says so once, with the number of points."""
-    table, record = run_session(FakeDevice(), [*gemms(2), *gemms(5, "int4")], tmp_path / "t.csv", 1.0)
+    device = FakeDevice()
+    table, record = run_session(device, [*gemms(2), *gemms(5, "int4")], tmp_path / "t.csv", 1.0)
     assert record.cannot == {"gemm int4": {"reason": "no kernel for int4", "points": 5}}
     assert "not measured: gemm int4 (5 points): no kernel for int4" in report(table, record)
+    assert len(device.tried) == len(set(device.tried)) == 2
 
 
 def test_a_point_that_fails_is_not_tried_for_ever(tmp_path: Path) -> None:

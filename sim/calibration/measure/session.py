@@ -88,11 +88,8 @@ class _Session:
     def run(self, points: Sequence[Point]) -> None:
         queue = Queue(self._to_do(points), self._pace)
         kept_s = self._kept_for_sustained_s()
-        while len(queue) and self._left_s() > kept_s:
+        while (point := self._next(queue, self._left_s() - kept_s)) is not None:
             self._look()
-            point = self._next(queue, self._left_s() - kept_s)
-            if point is None:
-                break
             if self._can_run(point, queue):
                 self._measure(point)
             if self._device.clock_s() - self._saved_s > _SAVE_S:
