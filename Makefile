@@ -20,8 +20,10 @@ test: $(STAMP) $(TORCH)  ## all tests but the slow ones
 docs: $(STAMP)  ## write the pages and the README's numbers again, from what is simulated now
 	@for page in claims engine_claims engines worked_example scenario_keys readme; do $(BIN)/python docs/$$page.py || exit $$?; done
 
-validate: $(STAMP)  ## how often intervals hold the true knee: a thousand searches each (an hour)
-	$(BIN)/python -m pytest -m slow -s tests/test_knee_interval.py tests/test_coverage_llm.py
+validate: $(STAMP)  ## measured servers against ours, then how often intervals hold the true knee (hours)
+	$(BIN)/kneesim validate tests/data/points.csv --out out/accuracy
+	$(BIN)/python docs/accuracy.py
+	$(BIN)/python -m pytest -m slow -s tests/test_accuracy.py tests/test_knee_interval.py tests/test_coverage_llm.py
 
 bench: $(STAMP)  ## the simulator's own speed, in bare timeouts
 	$(BIN)/kneesim bench

@@ -19,16 +19,11 @@ from sim.scenario import Scenario, load
 from sim.simulation import ledger_of
 from sim.validation.engines import Family, family_of, settings_of
 from sim.validation.flags import noted_offline_batch, read_flags
+from sim.validation.harness import harness_of, requests_of
 from sim.validation.lengths import Lengths, lengths_of
 from sim.validation.names import card_of, model_of
 from sim.validation.points import Point
 
-WAVES = 10
-"""Requests a user of a closed loop sends, where the row does not say how many there were."""
-RATE_REQUESTS = 1000
-"""Requests of an open loop, where the row does not say how many there were."""
-OFFLINE_REQUESTS = 3000
-"""Requests of an offline batch, where the row does not say how many there were."""
 _WEIGHTS = {"fp16": "fp16", "bf16": "bf16", "fp8": "fp8", "fp8-block": "fp8", "int8": "int8"}
 _NEAR_CAPACITY = 0.85
 """Share of its own offline rate from which on an open loop counts as saturated."""
@@ -88,15 +83,17 @@ def _resolved(point: Point, engine: Family, lengths: Lengths) -> Setup | str:
         "engine": _engine(point, engine, told),
         "workload": {"arrivals": {"kind": "poisson"}, "lengths": lengths},
         "load": _load(point, replicas),
-        "run": {"requests": _requests(point, replicas), "warmup": 0},
+        "run": {"requests": max(round(requests_of(point) / replicas), 1), "warmup": 0},
     }
     scenario = base.replace(changes, "point")
     if engine.whole_prompts and "max_num_batched_tokens" not in told:
         scenario = _with_room_for_prompts(scenario, lengths)
-    scenario = _fitting(scenario, told)
-    if isinstance(scenario, str):
-        return scenario
-    return Setup(point, scenario, replicas, _is_estimated(card))
+    if (share := harness_of(point).kv_free_share) is not None:
+        scenario = _with_free_share(scenario, share)
+    fitting = _fitting(scenario, told)
+    if isinstance(fitting, str):
+        return fitting
+    return Setup(point, fitting, replicas, _is_estimated(card))
 
 
 @lru_cache(maxsize=256)
@@ -146,14 +143,6 @@ def _load(point: Point, replicas: int) -> dict[str, Any]:
     return {"concurrency": max(round(value / replicas), 1)}
 
 
-def _requests(point: Point, replicas: int) -> int:
-    if point.n_requests is not None:
-        return max(round(point.n_requests / replicas), 1)
-    if point.load_kind == "concurrency":
-        return max(round((point.load_value or 1) / replicas), 1) * WAVES
-    return RATE_REQUESTS if point.load_kind == "rate" else OFFLINE_REQUESTS
-
-
 def _with_room_for_prompts(scenario: Scenario, lengths: Lengths) -> Scenario:
     """A budget that takes the longest prompt and as many decodes as may run beside it."""
     prompt = lengths["prompt"]
@@ -163,6 +152,14 @@ def _with_room_for_prompts(scenario: Scenario, lengths: Lengths) -> Scenario:
         return scenario
     budget = longest + scenario.engine["max_num_seqs"]
     return scenario.replace({"engine.max_num_batched_tokens": budget}, "point")
+
+
+def _with_free_share(scenario: Scenario, share: float) -> Scenario:
+    """A KV cache of *share* of what is left of the card's memory."""
+    ledger = ledger_of(scenario)
+    held = ledger.weights_bytes + ledger.activation_bytes + ledger.overhead_bytes
+    pool = int(share * max(ledger.gpu_memory_bytes - held, 0))
+    return scenario.replace({"engine.kv_cache_memory_bytes": pool}, "point")
 
 
 def _fitting(scenario: Scenario, told: Mapping[str, Any]) -> Scenario | str:
