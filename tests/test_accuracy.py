@@ -41,8 +41,8 @@ def test_the_table_holds_no_two_rows_of_one_id_and_says_why_rows_do_not_count() 
 
 
 def test_a_server_is_followed_request_by_request() -> None:
-    """The recorded run on an RTX 4090: half of all requests to within 10 % in TTFT and E2E, the queue of every
-    second to within a tenth of its largest. (Pinned with room to spare; the page has the figures.)"""
+    """The recorded run on an RTX 4090: half of all requests to within 10 % in TTFT and E2E, its queue
+    every second to within a tenth of its largest. (Pinned with room to spare; the page has the figures.)"""
     run = runs.rtx_run()
     assert len(run.measured["TTFT"]) == 300
     for name in ("TTFT", "E2E"):
