@@ -154,3 +154,20 @@ def test_queries_are_regrouped_where_they_lie_apart(
     shape = AttentionShape(heads, kv_heads, 128, 2.0)
     plain_s = replace(kernel, regroup_s=0.0).seconds(sequences, 1000, shape)
     assert kernel.seconds(sequences, 1000, shape) - plain_s == pytest.approx(4e-6 if regrouped else 0.0)
+
+
+def test_the_table_of_a_shape_is_all_its_residuals() -> None:
+    """What a simulation asks once an iteration is what the kernel says, on and between the nodes of both."""
+    blocks = {"head_tokens": np.array([512.0, 65536.0]), "span_tokens": np.array([64.0, 4096.0])}
+    both = PrefillAttention(
+        *(6e14, 3e-10, 0.8, 1e-5),
+        residual=Residuals(blocks, np.array([[1.0, 1.5], [0.7, 2.0]])),
+        kv_residual=Residuals({"new_tokens": np.array([100.0, 1000.0]), "kv_heads": np.array([1.0, 8.0])},
+                              np.array([[1.0, 1.2], [0.9, 0.6]])),
+    )  # fmt: skip
+    table, new = both.table(SHAPE), np.array([10, 70, 100, 333, 1000, 4000])
+    assert table is not None
+    plain_s = replace(both, residual=None, kv_residual=None).seconds(new, 0, new**2, SHAPE)
+    factor = table.factor(head_tokens=32 * new, span_tokens=new)
+    np.testing.assert_allclose(both.seconds(new, 0, new**2, SHAPE), plain_s * factor)
+    assert replace(both, residual=None, kv_residual=None).table(SHAPE) is None

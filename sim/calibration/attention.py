@@ -7,7 +7,7 @@ shapes lie on these, so that a shape that was not measured mostly falls between 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -20,7 +20,6 @@ from sim.calibration.smooth import Coefficient, Smooth, fit_logs, restarted
 from sim.calibration.surface import fit_surface
 from sim.faults import InputFault
 from sim.hardware import AttentionShape, DecodeAttention, HardwareProfile, PrefillAttention
-from sim.hardware.residuals import Residuals
 from sim.model import KV_DTYPE_BYTES
 
 if TYPE_CHECKING:
@@ -33,9 +32,10 @@ PAGE_TOKENS = 16
 _MOST_SMOOTH_ROWS = 3000
 _NODES = {
     "head_sequences": 36, "context_tokens": 24, "heads_per_kv_head": 14,
-    "head_tokens": 26, "span_tokens": 18,
+    "head_tokens": 26, "span_tokens": 18, "new_tokens": 7, "kv_heads": 8,
 }  # fmt: skip
 _TOLERANCE = 0.02
+_LEAST_GAIN_PCT = 0.2
 _LEAST_REGROUP_S = 2e-7
 _LEAST_CACHE_GAIN = 1.2
 
@@ -130,7 +130,7 @@ def fit_decode(rows: pd.DataFrame, section: str, card: HardwareProfile) -> Fitte
 
     kernel = _decode(smooth.values)
     datasheet_s = calls.batch * calls.contexts * calls.shape.kv_bytes_per_token
-    chosen, predicted_s = _chosen(kernel, calls, groups, fit, decode_s, _decode_residuals)
+    chosen, predicted_s = _chosen(kernel, calls, groups, fit, [_with_decode_residual])
     return _fitted(
         section, chosen, smooth, calls, predicted_s, datasheet_s / card.memory_bandwidth_bytes_per_s, what
     )
@@ -156,7 +156,7 @@ def fit_prefill(rows: pd.DataFrame, section: str, card: HardwareProfile) -> Fitt
     shape = calls.shape
     pairs = calls.batch * calls.q_len * (calls.kv_len + 0.5 * calls.q_len)
     datasheet_s = 4.0 * shape.heads * shape.head_dim * pairs / peak
-    chosen, predicted_s = _chosen(kernel, calls, groups, fit, prefill_s, _prefill_residuals)
+    chosen, predicted_s = _chosen(kernel, calls, groups, fit, [_with_prefill_residual, _with_kv_residual])
     return _fitted(section, chosen, smooth, calls, predicted_s, np.asarray(datasheet_s), what)
 
 
@@ -259,26 +259,32 @@ def _chosen(
     calls: Calls,
     groups: np.ndarray,
     fit: Callable[[Calls], Kernel],
-    seconds: Callable[[Kernel, Calls], np.ndarray],
-    residuals: Callable[[Kernel, Calls], Residuals],
+    steps: Sequence[Callable[[Kernel, Calls], Kernel]],
 ) -> tuple[Kernel, np.ndarray]:
-    """*kernel* with its residuals if they hold out better than the smooth form; and what held out, in s."""
-    plain_s = np.empty(len(groups))
+    """*kernel* after as many *steps*, each another table of residuals, as hold out better; and that, in s."""
+    held_s = np.empty((len(steps) + 1, len(groups)))
 
     def predict(known: np.ndarray, away: np.ndarray) -> np.ndarray:
         part = fit(calls[known])
-        plain_s[away] = seconds(part, calls[away])
-        return seconds(replace(part, residual=residuals(part, calls[known])), calls[away])
+        held_s[0, away] = attention_s(part, calls[away])
+        for number, step in enumerate(steps, start=1):
+            part = step(part, calls[known])
+            held_s[number, away] = attention_s(part, calls[away])
+        return held_s[-1, away]
 
-    carried_s = held_out(groups, predict)
-    carried, plain = errors_of(carried_s, calls.measured_s), errors_of(plain_s, calls.measured_s)
-    if carried.score < plain.score:
-        return replace(kernel, residual=residuals(kernel, calls)), carried_s
-    return kernel, plain_s
+    held_out(groups, predict)
+    scores = [errors_of(predicted_s, calls.measured_s).score for predicted_s in held_s]
+    best = 0
+    for number in range(1, len(scores)):
+        if scores[number] < scores[best] - _LEAST_GAIN_PCT:
+            best = number
+    for step in steps[:best]:
+        kernel = step(kernel, calls)
+    return kernel, held_s[best]
 
 
-def _decode_residuals(kernel: DecodeAttention, calls: Calls) -> Residuals:
-    """The table of what decode attention takes over *kernel*, raised where a longer context took less.
+def _with_decode_residual(kernel: DecodeAttention, calls: Calls) -> DecodeAttention:
+    """*kernel* with the table of what it misses, raised where a longer context took less.
 
     The engine's batches only grow, so a call that gets faster as its contexts grow is noise to them; the
     table is for the head width and cache of *calls*.
@@ -295,11 +301,12 @@ def _decode_residuals(kernel: DecodeAttention, calls: Calls) -> Residuals:
     smooth_s = kernel.seconds(works[:, None], works[:, None] * contexts, one)
     smooth_s = smooth_s.reshape(*smooth_s.shape, *[1] * (surface.logs.ndim - 2))
     rising_s = np.maximum.accumulate(smooth_s * np.exp(surface.logs), axis=1)
-    return replace(surface, logs=np.log(rising_s / smooth_s)).residuals(_TOLERANCE)
+    raised = replace(surface, logs=np.log(rising_s / smooth_s))
+    return replace(kernel, residual=raised.residuals(_TOLERANCE))
 
 
-def _prefill_residuals(kernel: PrefillAttention, calls: Calls) -> Residuals:
-    """The table of what prefill attention takes over *kernel*."""
+def _with_prefill_residual(kernel: PrefillAttention, calls: Calls) -> PrefillAttention:
+    """*kernel* with the table of what it misses, by the number of thread blocks and what each runs over."""
     shape = calls.shape
     at = {
         "head_tokens": np.asarray(calls.batch * calls.q_len * shape.heads),
@@ -307,7 +314,16 @@ def _prefill_residuals(kernel: PrefillAttention, calls: Calls) -> Residuals:
         "heads_per_kv_head": np.asarray(shape.heads_per_kv_head),
     }
     log_ratio = np.log(calls.measured_s / prefill_s(kernel, calls))
-    return fit_surface(at, log_ratio, _nodes(at)).residuals(_TOLERANCE)
+    return replace(kernel, residual=fit_surface(at, log_ratio, _nodes(at)).residuals(_TOLERANCE))
+
+
+def _with_kv_residual(kernel: PrefillAttention, calls: Calls) -> PrefillAttention:
+    """*kernel* with the table of what it still misses, by new tokens and the KV heads they are written to."""
+    if len(np.unique(np.asarray(calls.shape.kv_heads))) == 1:
+        return kernel
+    at = {"new_tokens": calls.batch * calls.q_len, "kv_heads": np.asarray(calls.shape.kv_heads)}
+    log_ratio = np.log(calls.measured_s / prefill_s(kernel, calls))
+    return replace(kernel, kv_residual=fit_surface(at, log_ratio, _nodes(at)).residuals(_TOLERANCE / 2))
 
 
 def _nodes(at: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -315,7 +331,7 @@ def _nodes(at: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     return {
         name: spread_nodes(values, _NODES[name])
         for name, values in at.items()
-        if name != "heads_per_kv_head" or len(np.unique(values)) > 1
+        if name not in ("heads_per_kv_head", "kv_heads") or len(np.unique(values)) > 1
     }
 
 
@@ -331,10 +347,12 @@ def _fitted(
     mapping: dict[str, object] = {
         field.name: rounded(getattr(kernel, field.name))
         for field in fields(kernel)
-        if field.name != "residual" and getattr(kernel, field.name) != field.default
+        if not field.name.endswith("residual") and getattr(kernel, field.name) != field.default
     }
     if isinstance(kernel, PrefillAttention):
         mapping["causal_weight"] = rounded(kernel.causal_weight)
+        if kernel.kv_residual is not None:
+            mapping["kv_residual"] = residual_section(kernel.kv_residual)
     if kernel.residual is not None:
         mapping["residual"] = residual_section(kernel.residual)
     return Fitted(

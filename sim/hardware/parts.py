@@ -198,6 +198,7 @@ def _prefill(fields: Fields) -> PrefillAttention:
         overhead_s=fields.number("overhead_s", at_least=0),
         causal_weight=fields.number("causal_weight") if fields.has("causal_weight") else 0.5,
         residual=read_residuals(fields, "head_tokens", "span_tokens", "heads_per_kv_head"),
+        kv_residual=read_residuals(fields, "new_tokens", "kv_heads", key="kv_residual"),
     )
     fields.end()
     return kernel

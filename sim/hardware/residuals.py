@@ -66,15 +66,15 @@ def between(nodes: np.ndarray, at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return below, (np.log(inside) - low) / (high - low)
 
 
-def read_residuals(fields: Fields, *axes: str) -> Residuals | None:
-    """The table under `residual`, on those of *axes* that it has nodes for; None if there is none.
+def read_residuals(fields: Fields, *axes: str, key: str = "residual") -> Residuals | None:
+    """The table under *key*, on those of *axes* that it has nodes for; None if there is none.
 
     `permille` is a text of whole numbers, the last axis running fastest: measured over fitted, less 1, in
     thousandths.
     """
-    if not fields.has("residual"):
+    if not fields.has(key):
         return None
-    section = fields.section("residual")
+    section = fields.section(key)
     nodes = {name: np.array(section.numbers(name)) for name in axes if section.has(name)}
     for name, values in nodes.items():
         if (np.diff(values) <= 0).any() or values[0] <= 0:

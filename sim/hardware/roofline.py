@@ -180,7 +180,8 @@ class PrefillAttention:
 
     `residual` has what the form misses, by `head_tokens` (query heads x new tokens), `span_tokens` and
     `heads_per_kv_head`, or some of them. The span is the chunk without cached tokens in which a new token
-    sees as many others as here: what one thread block loops over, whether cached or new.
+    sees as many others as here: what one thread block loops over, whether cached or new. `kv_residual` is
+    another factor, by `new_tokens` and `kv_heads`: how fast keys and values are written.
     """
 
     flops_per_s: float
@@ -189,6 +190,7 @@ class PrefillAttention:
     overhead_s: float
     causal_weight: float = 0.5
     residual: Residuals | None = None
+    kv_residual: Residuals | None = None
 
     def flops(self, heads: int, head_dim: int, chunk_tokens: Number, cached_tokens: Number) -> Number:
         """Of *chunk_tokens* new ones after *cached_tokens*: `4 x heads x head_dim x c x (k + w c)`.
@@ -214,14 +216,38 @@ class PrefillAttention:
         """
         pairs = np.asarray(with_cached + self.causal_weight * squares, dtype=float)
         head_tokens = np.asarray(shape.heads * new_tokens, dtype=float)
-        smooth_s = self.smooth_s(4.0 * shape.heads * shape.head_dim * pairs, head_tokens)
-        if self.residual is None:
-            return smooth_s
-        return smooth_s * self.residual.factor(
-            head_tokens=head_tokens,
-            span_tokens=pairs / (self.causal_weight * np.maximum(new_tokens, 1)),
-            heads_per_kv_head=shape.heads_per_kv_head,
-        )
+        seconds = self.smooth_s(4.0 * shape.heads * shape.head_dim * pairs, head_tokens)
+        span_tokens = pairs / (self.causal_weight * np.maximum(new_tokens, 1))
+        return seconds * self._factor(head_tokens, span_tokens, shape)
+
+    def table(self, shape: AttentionShape) -> Residuals | None:
+        """Both residuals of one *shape* as a single table, by `head_tokens` and `span_tokens`."""
+        own = {} if self.residual is None else self.residual.axes
+        of_kv = {} if self.kv_residual is None else self.kv_residual.axes
+        if not {**own, **of_kv}:
+            return None
+        places = [own.get("head_tokens", np.ones(0)), shape.heads * of_kv.get("new_tokens", np.ones(0))]
+        axes = {
+            "head_tokens": np.unique(np.concatenate(places)),
+            "span_tokens": own.get("span_tokens", np.ones(1)),
+        }
+        axes = {name: nodes if len(nodes) else np.ones(1) for name, nodes in axes.items()}
+        ratios = self._factor(axes["head_tokens"][:, None], axes["span_tokens"], shape)
+        return Residuals(axes, np.broadcast_to(ratios, [len(nodes) for nodes in axes.values()]))
+
+    def _factor(
+        self, head_tokens: np.ndarray, span_tokens: np.ndarray, shape: AttentionShape
+    ) -> np.ndarray | float:
+        factor: np.ndarray | float = 1.0
+        if self.residual is not None:
+            factor = self.residual.factor(
+                head_tokens=head_tokens, span_tokens=span_tokens, heads_per_kv_head=shape.heads_per_kv_head
+            )
+        if self.kv_residual is not None:
+            factor = factor * self.kv_residual.factor(
+                new_tokens=head_tokens / shape.heads, kv_heads=shape.kv_heads
+            )
+        return factor
 
 
 @dataclass(frozen=True)

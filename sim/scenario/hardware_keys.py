@@ -5,8 +5,8 @@ from __future__ import annotations
 from sim.scenario.keys import Key
 
 
-def _residual(of: str, axes: str) -> Key:
-    return Key(f"{of}.residual", "mapping", "Measured over fitted: nodes of "
+def _residual(of: str, axes: str, name: str = "residual") -> Key:
+    return Key(f"{of}.{name}", "mapping", "Measured over fitted: nodes of "
         f"{axes}, and permille, one text of whole numbers (measured over fitted, less 1, in thousandths; the "
         "last axis runs fastest); in between linear in the logarithms.")  # fmt: skip
 
@@ -34,6 +34,7 @@ def _prefill_keys(suffix: str, meaning: str) -> tuple[Key, ...]:
         Key(f"{prefill}.causal_weight", "number", "Share of a chunk's own token pairs that masking leaves.",
             above=0),
         _residual(prefill, "head_tokens, span_tokens and heads_per_kv_head"),
+        _residual(prefill, "new_tokens and kv_heads", "kv_residual"),
     )  # fmt: skip
 
 

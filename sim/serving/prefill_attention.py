@@ -25,8 +25,8 @@ class PrefillAttention:
         self._p, self._root = kernel.exponent, 1.0 / kernel.exponent
         self._overhead = kernel.overhead_s**kernel.exponent
         self._tokens: list[float] = []
-        if kernel.residual is not None:
-            table = kernel.residual.at(heads_per_kv_head=float(shape.heads_per_kv_head))
+        table = kernel.table(shape)
+        if table is not None:
             self._tokens, self._spans, self._logs = _grid(table, heads)
 
     def seconds(self, new_tokens: int, with_cached: int, squares: int) -> float:
