@@ -100,6 +100,12 @@ def test_who_is_admitted_in_the_same_step_needs_all_of_its_answer() -> None:
         assert len(tokens(rows)[0]) == together
 
 
+def test_nothing_is_reserved_beyond_4096_tokens_of_an_answer() -> None:
+    """4908 tokens hold 10, 4096 of the 4900 to come, and one more; 4107 are just too few for that."""
+    for blocks, expected in ((4908, {"A": 10}), (4107, {})):
+        assert tokens(steps({"A": (1, 10, 4900)}, 1, blocks=blocks)) == [expected]
+
+
 def test_the_share_falls_with_every_step_of_decodes() -> None:
     """From 0.7 by 0.602 in 600 steps, and no further; an idle engine starts anew."""
     shares = [row["share"] for row in steps({"A": (1, 10, 701)}, 703)]
