@@ -21,7 +21,7 @@ from sim.results import Result
 from sim.scenario import Scenario
 from sim.serving.prefill_first import PrefillFirstScheduler
 from sim.serving.sequence import DONE, Sequence
-from sim.simulation import Run
+from sim.simulation import Run, simulate
 
 Requests = Mapping[str, tuple[int, int, int]]  # arrival step, prompt, answer
 Row = dict[str, Any]
@@ -322,6 +322,18 @@ def test_every_step_is_that_of_the_walked_lists() -> None:
         tally["ignored"] += bool(ours[-1]["ignored"])
         tally["its own victim"] += any(row["preempted"] and not row["tokens"] for row in ours)
     assert_often(tally, ("preempted", "several at once", "ignored", "its own victim"), 4)
+
+
+def test_lmdeploy_tells_of_all_its_prompts_together() -> None:
+    """Sixteen prompts of 2000 tokens: V0 computes two at a time in its budget, LMDeploy all in a step."""
+    first = {}
+    for preset in ("vllm-v0", "lmdeploy"):
+        keys = {"engine.preset": preset, "engine.max_model_len": 4096, "load": "burst", "run.requests": 16}
+        done = simulate(base().replace({**NO_FRONT_END, **keys, "run.warmup": 0.0}))
+        first[preset] = sorted(set(Result(done).requests["first_token_s"].tolist()))
+    assert len(first["lmdeploy"]) == 1
+    assert len(first["vllm-v0"]) == 8
+    assert first["vllm-v0"][0] < first["lmdeploy"][0] / 4
 
 
 # -- leaps -------------------------------------------------------------------------------------------

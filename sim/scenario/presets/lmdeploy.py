@@ -7,17 +7,16 @@ from typing import Any
 from sim.scenario.presets.preset import APPROXIMATED, PREFILL_FIRST, Chapter, Facts, Preset, Rule, Values
 from sim.scenario.presets.vllm_v1 import FRONT_END
 
-GIB = 1024**3
-
 
 def _defaults(hardware: Values, model: Values, engine: Values) -> dict[str, Any]:
-    """Half of the GPU's memory for the KV cache (cache_max_entry_count). The host's times are estimates."""
+    """The same on every GPU. The host's times are estimates."""
     sequences = engine.get("max_num_seqs") or 128
     length = engine.get("max_model_len") or model.get("max_position_embeddings") or 0
     return {
         "max_num_seqs": sequences,
-        "max_num_batched_tokens": max(length, 8192),
-        "kv_cache_memory_bytes": int((hardware.get("memory_bytes") or 80 * GIB) / 2),
+        "max_num_batched_tokens": max(length, 131_072),
+        "profiled_tokens": 8192,
+        "free_gpu_memory_fraction": 0.8,
         "block_size": 64,
         "kv_layout": "paged",
         "reserve_cudagraph_memory": False,
@@ -35,7 +34,6 @@ def _defaults(hardware: Values, model: Values, engine: Values) -> dict[str, Any]
 _LACKS = {
     "batch_wait_s": None,
     "gpu_memory_utilization": 1.0,
-    "free_gpu_memory_fraction": 1.0,
     "enable_chunked_prefill": False,
     "enable_prefix_caching": False,
     "scheduling_policy": "fcfs",
@@ -61,15 +59,18 @@ LMDEPLOY = Preset(
     ),
     defaults=_defaults,
     default_words={
-        "max_num_batched_tokens": "max_model_len, at least 8192: a prompt is one step",
-        "kv_cache_memory_bytes": "half of the GPU's memory (cache_max_entry_count)",
+        "max_num_batched_tokens": "max_model_len, at least 131072: all prompts that find a slot are one "
+        "step, and their first tokens come together",
+        "profiled_tokens": "max_prefill_token_num: 8192 are computed at a time within a step",
+        "free_gpu_memory_fraction": "cache_max_entry_count: 0.8",
         "max_cudagraph_capture_size": "max_num_seqs, without effect: there are no graphs",
     },
     lacks=_LACKS,
     status=APPROXIMATED,
     verification="its documentation was read, not its scheduler: vLLM V0's stands for it",
     differences=(
-        "no watermark; blocks have 64 tokens; half of the GPU's memory is KV cache",
+        "all prompts that find a slot are one step",
+        "no watermark; blocks have 64 tokens; the KV cache takes 80 % of what weights and activations leave",
         "max_num_seqs (max_batch_size) is 128, and no CUDA graphs are captured",
         "kernels are launched from C++: little host time",
     ),
@@ -83,13 +84,14 @@ LMDEPLOY = Preset(
                     "",
                     "test_a_step_with_a_prompt_has_no_decode",
                 ),
+                Rule(
+                    "All prompts that find a slot are one step: their first tokens come together.",
+                    "",
+                    "test_lmdeploy_tells_of_all_its_prompts_together",
+                ),
             ),
         ),
     ),
-    limits=(
-        "sequences of interactive sessions that stay in the cache, and eviction by their time stamps",
-        "a first token comes at the end of its step; the engine itself tells of a whole batch's prompts "
-        "together",
-    ),
+    limits=("sequences of interactive sessions that stay in the cache, and eviction by their time stamps",),
     null_blocks=0,
 )
