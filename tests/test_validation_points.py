@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -155,3 +156,10 @@ def test_a_version_takes_the_newest_engine_file_that_is_not_newer(tmp_path: Path
     assert preset("v0.11.2") == preset("0.13.0") == ("vllm-v1", False)
     assert preset("0.7.3") == ("vllm-v0", False)
     assert preset("0.20.1+x") == ("vllm-v1", True)
+
+
+def test_a_row_without_a_version_has_that_of_its_sets_time(tmp_path: Path) -> None:
+    """A row of 2024 is not served by the newest engine; of a set that nobody knows, it is."""
+    for group, name in (("mlpv41", "tensorrt-llm-0.11"), ("other", "tensorrt-llm-1.2")):
+        point = replace(only(tmp_path, engine="TensorRT-LLM", engine_version=""), set=group)
+        assert setup_of(point).scenario.engine["name"] == name  # type: ignore[union-attr]

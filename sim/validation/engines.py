@@ -54,6 +54,18 @@ FAMILIES: tuple[Family, ...] = (
 )
 
 
+_OF_THEIR_TIME = {
+    ("vllm", "mlpv41"): "0.5",
+    ("vllm", "lpc"): "0.5",
+    ("vllm", "den"): "0.10",
+    ("vllm", "aic"): "0.12",
+    ("sglang", "lpc"): "0.3",
+    ("tensorrt-llm", "mlpv41"): "0.11",
+    ("tensorrt-llm", "aic"): "1.0",
+}
+"""By engine and set of rows, the version of the set's time (or of its other rows) where a row names none."""
+
+
 def family_of(point: Point) -> Family | None:
     """The family of *point*'s engine; None where nothing simulates it."""
     return next((family for family in FAMILIES if family.word in point.engine.casefold()), None)
@@ -61,7 +73,8 @@ def family_of(point: Point) -> Family | None:
 
 def settings_of(family: Family, point: Point) -> dict[str, Any]:
     """The `engine` section that stands for *point*'s engine: a file's name, or settings."""
-    name = engine_file(family.files, point.engine_version)
+    version = point.engine_version or _OF_THEIR_TIME.get((family.word, point.set), "")
+    name = engine_file(family.files, version)
     return dict(family.otherwise) if name is None else {"base": name}
 
 
