@@ -255,7 +255,8 @@ def test_weight_only_quantisation_moves_fewer_bytes_at_the_same_rate() -> None:
 
 def test_fp8_is_native_only_where_it_was_measured() -> None:
     """Hopper and Ada multiply in fp8, an A100 only stores weights so."""
-    assert card("h100-80gb-sxm").gemm("fp8").activation_bytes == 4
+    native = card("h100-80gb-sxm").gemm("fp8")
+    assert native.activation_bytes == (4 if native.quantise_bytes_per_s is None else 1)
     a100 = card("a100-80gb-sxm")
     assert a100.is_weight_only("fp8")
     assert a100.gemm("fp8").roofline == a100.gemm("bf16").roofline
@@ -338,7 +339,9 @@ def test_all_efficiencies_and_no_launches_slow_everything_alike() -> None:
     """Without overheads, every operation at 80 % takes 1.25 times as long."""
     shares = dict.fromkeys(("compute", "memory_bandwidth", "link"), 0.8)
     whole, slow = _efficient(), _efficient(**shares)
-    launch_s = whole.kernels.gemm["bf16"].roofline.overhead_s
+    gemm = whole.kernels.gemm["bf16"]
+    ratio = gemm.seconds(64, 4096, 4096) / gemm.smooth_s(64, 4096, 4096)  # a residual is of the launch too
+    launch_s = ratio * gemm.roofline.overhead_s
     one, other = whole.gemm("bf16").seconds(64, 4096, 4096), slow.gemm("bf16").seconds(64, 4096, 4096)
     assert other - launch_s == pytest.approx((one - launch_s) / 0.8)
     one, other = whole.all_reduce(4).seconds(1e6), slow.all_reduce(4).seconds(1e6)

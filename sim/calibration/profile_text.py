@@ -34,7 +34,8 @@ _ORDER = (
     *("attention_decode", "attention_decode_fp8"),
 )
 _LAST = ("all_reduce", "all_reduce_eager", "elementwise")
-_PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_./ -]*(?<! )")
+_PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_./,%()+' -]*(?<! )")
+_SIZES = {"memory_bytes": (2**30, "GiB, as the driver reports"), "l2_bytes": (2**20, "MiB")}
 
 
 def profile_text(profile: Mapping[str, Any], title: str) -> str:
@@ -68,6 +69,9 @@ def _lines(mapping: Mapping[str, Any], depth: int, explained: bool = True) -> It
 def _entry(name: str, value: Any, depth: int, explained: bool) -> Iterator[str]:
     pad = "  " * depth
     beside = f" # {_BESIDE[name]}" if explained and name in _BESIDE else ""
+    if depth == 0 and name in _SIZES:
+        unit, words = _SIZES[name]
+        beside = f" # {value / unit:.4g} {words}"
     if isinstance(value, Mapping):
         yield f"{pad}{name}:{beside}"
         yield from _lines(value, depth + 1, explained)

@@ -48,7 +48,7 @@ def fit(tables: tuple[Path, ...], out: Path, base: str | None, page: Path | None
         note(sentence)
     profile = {**profile_with(mapping, fits), "name": out.stem}
     say("\n".join(_fit_lines(fits)))
-    write_whole(out, profile_text(profile, f"One {(profile.get('aliases') or [out.stem])[0]}, as fitted."))
+    write_whole(out, profile_text(profile, f"{out.stem}, its kernels as calibrate fit found them."))
     note_written([out, write_whole(page, page_png(fits, table.card.name))])
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from sim.model.fields import Fields
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Residuals:
     """Measured time over the smooth form's, on a grid; `factor` interpolates linearly in the logarithms.
 
@@ -51,6 +51,17 @@ class Residuals:
                 index.append(np.minimum(below + side, self._last(len(index))))
             total = total + weight * logs[tuple(np.broadcast_arrays(*index))]
         return np.exp(total)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Residuals):
+            return NotImplemented
+        if self.axes.keys() != other.axes.keys():
+            return False
+        same = all(np.array_equal(nodes, other.axes[name]) for name, nodes in self.axes.items())
+        return same and np.array_equal(self.ratios, other.ratios)
+
+    def __hash__(self) -> int:
+        return hash((*self.axes, self.ratios.shape))
 
     def _last(self, axis: int) -> int:
         return self.ratios.shape[axis] - 1
@@ -99,7 +110,7 @@ def read_residuals(fields: Fields, *axes: str, key: str = "residual") -> Residua
 def _whole_numbers(section: Fields) -> np.ndarray | None:
     words = section.text("permille").split()
     try:
-        return np.array(words, dtype=np.int64)
+        return np.array(list(map(int, words)), dtype=np.int64)
     except (ValueError, OverflowError):
         odd = next((word for word in words if not word.lstrip("+-").isdigit()), words[0])
         section.fault("permille", f"must be whole numbers with spaces between (got {odd})")
