@@ -9,17 +9,21 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
-from cases import assert_often, in_seconds, leaps_change_nothing, random_case, statuses
-from support import NO_FRONT_END, base
+from cases import assert_often, in_seconds, leaps_change_nothing, random_case, sent, statuses
+from support import NO_FRONT_END, EvenSteps, base
+from test_leap_with_everything import sharing
 
 from sim.results import Result
 from sim.scenario import Scenario
 from sim.serving.estimating import LONGEST_ESTIMATE, EstimatingScheduler
 from sim.serving.sequence import Sequence
-from sim.simulation import Run
+from sim.simulation import Run, simulate
+from sim.workload.contents import Contents
 
 Requests = Mapping[str, tuple[int, int, int]]  # arrival step, prompt, answer
 Row = dict[str, Any]
@@ -329,3 +333,35 @@ def test_what_an_empty_engine_could_not_admit_is_refused_on_arrival(run: Callabl
     """1000 tokens: 500 + 498 and a block more leave one; with 499 nothing is left, and nobody would look."""
     done = run(small(async_scheduling=False), (0, 500, 498), (0, 500, 499))
     assert Result(done).requests["status"].tolist() == ["completed", "never_schedulable"]
+
+
+# -- the cache ---------------------------------------------------------------------------------------
+
+
+def test_prefixes_are_found_to_the_token(run: Callable[..., Run]) -> None:
+    """B's prompt of 50 begins with 33 tokens of A's: it computes 17. C's is A's: it computes the last one."""
+    shared = Contents(*(np.array(column) for column in ([0, 1, 2, 3], [0, 0, 0], [40, 33, 40], [-1] * 3)))
+    requests = replace(sent((0, 40, 2), (5, 50, 2), (10, 40, 2)), contents=shared)
+    scenario = small(async_scheduling=False)
+    done = simulate(scenario, requests=requests, step_time=EvenSteps(1.0))
+    assert done.recorder.column("cached_tokens").tolist() == [0, 33, 39]
+    off = simulate(
+        scenario.replace({"engine.enable_prefix_caching": False}), requests=requests, step_time=EvenSteps(1.0)
+    )
+    assert off.recorder.column("cached_tokens").tolist() == [0, 0, 0]
+
+
+def test_leaps_change_nothing_with_the_cache() -> None:
+    """To the last bit, with prompts that share heads or are equal, overlapped or not."""
+    tally, cases = Counter[str](), 80
+    for seed in range(cases):
+        rng = random.Random(f"cache {seed}")
+        case = random_case(seed, seed % 2 == 0, random_sglang)
+        case = replace(case, requests=replace(case.requests, contents=sharing(case.requests, rng)))
+        done = leaps_change_nothing(case, f"sglang with a cache {seed}", 2 + seed % 5)
+        summary = Result(done).summary()
+        tally["hit"] += (summary["prefix_cache_hit_rate"] or 0.0) > 0.0
+        tally["evicted"] += summary.get("prefix_cache_evicted_blocks", 0) > 0
+        tally["preempted"] += done.scheduler.preemptions > 0
+    assert_often(tally, ("hit", "evicted"), cases // 4)
+    assert tally["preempted"]

@@ -108,7 +108,8 @@ def _file(engine: Mapping[str, Any]) -> str:
     if "name" not in engine:
         return ""
     kinds = engine_constant_kinds(engine)
-    origins = "; ".join(f"{kind}: {joined(_spaced(names))}" for kind, names in kinds.items())
+    told = (kind for kind in ("measured", "estimated") if kind in kinds)
+    origins = "; ".join(f"{kind}: {joined(_spaced(kinds[kind]))}" for kind in told)
     return f"{engine['name']} ({origins}): " if origins else f"{engine['name']}: "
 
 

@@ -1,4 +1,4 @@
-"""SGLang's scheduler without its radix cache: prompts before decodes, answers reserved by estimate."""
+"""SGLang's scheduler: prompts before decodes, answers reserved by estimate, retraction."""
 
 from __future__ import annotations
 
@@ -72,26 +72,23 @@ class EstimatingScheduler(PrefillFirstScheduler):
         if self.held_by in (KV_BLOCKS, SEQUENCE_LIMIT) and self.running:
             self._full, self._held_full = True, self.held_by
 
-    def _short_of(self, sequence: Sequence, need: int, length: int, budget: int) -> int:
-        """What *sequence*, which takes *need* blocks, has to wait for."""
-        short = super()._short_of(sequence, need, length, budget)
-        if short == NOTHING and self._wanted(sequence, length) >= self._unreserved():
-            return KV_BLOCKS
-        return short
+    def _short_of(self, sequence: Sequence, need: int, missing: int, budget: int, spare: int) -> int:
+        """What *sequence*, which takes *need* of *spare* blocks to compute *missing* tokens, waits for."""
+        short = super()._short_of(sequence, need, missing, budget, spare)
+        if short != NOTHING:
+            return short
+        wanted = missing + _to_come(sequence, sequence.generated) + self.block_size
+        return KV_BLOCKS if wanted >= spare * self.block_size - self._expected() else NOTHING
 
-    def _wanted(self, sequence: Sequence, length: int) -> int:
-        """Tokens that must be unreserved for *sequence*: one block more than it can come to."""
-        return length + _to_come(sequence, sequence.generated) + self.block_size
-
-    def _unreserved(self) -> float:
-        """Free tokens that nobody is expected to need; who was admitted in this step needs all of its own."""
+    def _expected(self) -> float:
+        """Tokens to come that are reserved; who was admitted in this step needs all of its own."""
         if self._reserved is None:
             self._reserved = self.share * sum(_to_come(s, self._answered(s)) for s in self.running)
             self._counted = len(self.chunks)
         new = (sequence for sequence, _, _ in self.chunks[self._counted :])
         self._reserved += sum(_to_come(s, s.generated) for s in new if not self._has_prompt(s))
         self._counted = len(self.chunks)
-        return self.free_blocks * self.block_size - self._reserved
+        return self._reserved
 
     def _answered(self, sequence: Sequence) -> int:
         """Tokens that *sequence* has got."""
@@ -108,6 +105,8 @@ class EstimatingScheduler(PrefillFirstScheduler):
         while need > self.free_blocks and len(staying) > 1:
             victim = staying.pop()
             need -= (victim.origin + iteration - 1) % self.block_size == 0
+            if self.caching is not None:
+                self.caching.blocks.settle(0)  # whoever is short of a block has seen the last one go
             self.preempt(victim, iteration)
         self.free_blocks -= need
         answered = sum(self._answered(s) for s in staying)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 
+from sim.serving.prefix_cache import NO_HIT, Hit
 from sim.serving.reservation import Reservation
 from sim.serving.scheduler import (
     KV_BLOCKS,
@@ -27,8 +28,8 @@ class PrefillFirstScheduler(Scheduler):
     With *chunked_prefill* the budget cuts the last prompt, which goes on first in the next step. Of
     *num_blocks*, *watermark_blocks* stay free of every prompt that is admitted; a prompt takes all its blocks
     then. A prompt that could never be admitted is dropped when it is the head of the queue, and listed in
-    *ignored*. An *asynchronous* engine is as in `Scheduler`. *resuming* says that the step in progress is the
-    first after a step of prompts: the decodes in it have waited for that.
+    *ignored*. *prefix_caching* and an *asynchronous* engine are as in `Scheduler`. *resuming* says that the
+    step in progress is the first after a step of prompts: the decodes in it have waited for that.
     """
 
     SPARE_BLOCKS = 1
@@ -44,6 +45,7 @@ class PrefillFirstScheduler(Scheduler):
         reservation: Reservation | None = None,
         *,
         chunked_prefill: bool = False,
+        prefix_caching: bool = False,
         asynchronous: bool = False,
     ) -> None:
         super().__init__(
@@ -54,6 +56,7 @@ class PrefillFirstScheduler(Scheduler):
             reservation=reservation,
             watermark_blocks=watermark_blocks,
             chunked_prefill=chunked_prefill,
+            prefix_caching=prefix_caching,
             asynchronous=asynchronous,
         )
         self.ignored: list[Sequence] = []
@@ -80,7 +83,7 @@ class PrefillFirstScheduler(Scheduler):
         self.held_by = NOTHING
         budget = self._go_on(self.max_num_batched_tokens)
         if self.num_waiting:
-            self._admit(self.iteration + 1, budget)
+            self._admit(self.iteration, budget)  # in a step of prompts nobody else computes a token
         self.resuming = False
         if self.chunks:
             self._stood_still = self._stood_still or self.num_decode > 0
@@ -95,6 +98,8 @@ class PrefillFirstScheduler(Scheduler):
             sequence.computed += new
             self.chunks.append((sequence, new, cached))
             budget -= new
+            if self.caching is not None:
+                self.caching.compute(sequence, sequence.computed, self.iteration, self.free_blocks)
             if not self._has_prompt(sequence):
                 del self._prefilling[sequence]
         return budget
@@ -111,6 +116,9 @@ class PrefillFirstScheduler(Scheduler):
             self.free_blocks -= need
         else:
             self._make_room(iteration, need)
+        if self.caching is not None and self.caching.crowded:
+            self.caching.catch_up(iteration)
+            max_leap = 1
         self.decoding = self.num_decode
         self.context_tokens = self.num_decode * iteration + self.origins
         if self.preempted:
@@ -136,43 +144,60 @@ class PrefillFirstScheduler(Scheduler):
                 self.free_blocks -= (sequence.origin + iteration - 1) % self.block_size == 0
 
     def _admit(self, iteration: int, budget: int) -> None:
-        """Take whole prompts from the head of the queue until something is short."""
+        """Take prompts from the head of the queue until something is short; *iteration* is the last one."""
+        size, caching = self.block_size, self.caching
         while self.num_waiting:
             sequence = self.waiting[0]
             if sequence.state == DONE:
                 self.waiting.popleft()
                 continue
             length = sequence.prompt_tokens + sequence.generated
-            need = -(-length // self.block_size)
-            too_long = length > self.max_num_batched_tokens and not self.chunked_prefill
-            if too_long or need > self.num_blocks - self.watermark_blocks:
+            if self._never_fits(length):
                 self._ignore(sequence)
                 continue
-            self.held_by = self._short_of(sequence, need, length, budget)
+            hit, spare = NO_HIT, self.free_blocks
+            if caching is not None and sequence.content is not None:
+                hit = caching.find(sequence, iteration, spare)
+                spare -= hit.free_blocks
+            missing, need = length - hit.blocks * size, -(-length // size) - hit.blocks
+            self.held_by = self._short_of(sequence, need, missing, budget, spare)
             if self.held_by:
                 return
-            new = min(length, budget)
-            if self.reservation is not None:
-                self.reservation.take(sequence)
-            self.waiting.popleft()
-            self.num_waiting -= 1
-            self.free_blocks -= need
-            budget -= new
-            self.running[sequence] = None
-            sequence.state = PREFILL
-            sequence.computed = new
-            sequence.blocks = need
-            if new < length:
-                self._prefilling[sequence] = None
-            self.chunks.append((sequence, new, 0))
+            self._begin(sequence, min(missing, budget), hit, spare - need)
+            budget -= min(missing, budget)
 
-    def _short_of(self, sequence: Sequence, need: int, length: int, budget: int) -> int:
-        """What *sequence*, which takes *need* blocks, has to wait for."""
-        if need + self.watermark_blocks > self.free_blocks:
+    def _never_fits(self, length: int) -> bool:
+        """Whether a prompt of *length* tokens could not even be admitted to an empty engine."""
+        too_long = length > self.max_num_batched_tokens and not self.chunked_prefill
+        return too_long or -(-length // self.block_size) > self.num_blocks - self.watermark_blocks
+
+    def _begin(self, sequence: Sequence, new: int, hit: Hit, free_blocks: int) -> None:
+        """*sequence*, the head of the queue, computes *new* tokens after its *hit*; *free_blocks* are left."""
+        length, cached = sequence.prompt_tokens + sequence.generated, hit.blocks * self.block_size
+        if self.reservation is not None:
+            self.reservation.take(sequence)
+        self.waiting.popleft()
+        self.num_waiting -= 1
+        self.free_blocks = free_blocks
+        self.running[sequence] = None
+        sequence.state = PREFILL
+        sequence.computed = cached + new
+        sequence.blocks = -(-length // self.block_size)
+        if self.caching is not None:
+            self.admissions = sequence.admission = self.admissions + 1
+            if sequence.content is not None:
+                self.caching.admit(sequence, hit)
+        if sequence.computed < length:
+            self._prefilling[sequence] = None
+        self.chunks.append((sequence, new, cached))
+
+    def _short_of(self, sequence: Sequence, need: int, missing: int, budget: int, spare: int) -> int:
+        """What *sequence*, which takes *need* of *spare* blocks to compute *missing* tokens, waits for."""
+        if need + self.watermark_blocks > spare:
             return KV_BLOCKS
         if len(self.running) >= self.max_num_seqs:
             return SEQUENCE_LIMIT
-        if budget < (1 if self.chunked_prefill else length):
+        if budget < (1 if self.chunked_prefill else missing):
             return TOKEN_BUDGET
         if self.reservation is not None:
             if not self.reservation.has_tokens(sequence):

@@ -160,6 +160,7 @@ def _scheduler(scenario: Scenario, preset: Preset, num_blocks: int) -> Scheduler
             watermark_blocks,
             _reservation(scenario, preset, num_blocks),
             chunked_prefill=engine["enable_chunked_prefill"],
+            prefix_caching=engine["enable_prefix_caching"] and engine["kv_layout"] == "paged",
             asynchronous=engine["async_scheduling"],
         )
     chosen = AdaptiveScheduler if engine["long_prefill_token_threshold_adaptive"] else Scheduler

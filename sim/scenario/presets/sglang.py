@@ -33,6 +33,7 @@ def _defaults(hardware: Values, model: Values, engine: Values) -> dict[str, Any]
         "overhead_bytes": 0,
         "block_size": 1,
         "enable_chunked_prefill": True,
+        "enable_prefix_caching": engine.get("kv_layout") != "contiguous",
         "async_scheduling": True,
         "kv_layout": "paged",
         "reserve_cudagraph_memory": False,
@@ -49,7 +50,6 @@ def _defaults(hardware: Values, model: Values, engine: Values) -> dict[str, Any]
 
 _LACKS = {
     "batch_wait_s": None,
-    "enable_prefix_caching": False,
     "scheduling_policy": "fcfs",
     "watermark": 0.0,
     "long_prefill_token_threshold": 0,
@@ -147,14 +147,15 @@ SGLANG = Preset(
         "prompts go before decodes, in steps of their own",
         "admission reserves a share of the answers to come; who loses blocks has answered least, and goes to "
         "the end of the queue",
-        "blocks have one token",
+        "blocks have one token, so prefixes are found to the token",
         "activations are outside the share of memory that weights and KV cache take",
     ),
     differs_from="vllm-v1@0.32",
     chapters=(_PROMPTS, _DECODES, _OVERLAP),
     limits=(
-        "the radix cache: prompts that share their beginnings compute them each; so do queue orders that "
-        "follow it (lpm, dfs-weight)",
+        "the radix cache is vLLM's over blocks of one token: equal prompts in one step share what the first "
+        "computes, and what a retracted request had answered can still be found; queue orders that follow "
+        "the cache (lpm, dfs-weight) are not there",
         "a request's limit (max_new_tokens) is taken to be its answer's length",
         "a prompt takes all its blocks when it is admitted, not chunk by chunk",
         "overlap is not left off between two steps of prompts",
