@@ -198,7 +198,7 @@ def test_a_closed_loop_has_no_duration(catalogue: Catalogue) -> None:
         ),
         (
             "engine: {preset: static, enable_prefix_caching: true}",
-            "engine.enable_prefix_caching is no setting of engine.preset static; tensorrt-llm@1.0, vllm-v1",
+            "engine.enable_prefix_caching is no setting of engine.preset static; sglang@0.5, tensorrt",
         ),
         (
             "engine: {batch_wait_s: 1}",

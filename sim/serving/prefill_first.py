@@ -172,7 +172,7 @@ class PrefillFirstScheduler(Scheduler):
         return too_long or -(-length // self.block_size) > self.num_blocks - self.watermark_blocks
 
     def _begin(self, sequence: Sequence, new: int, hit: Hit, free_blocks: int) -> None:
-        """*sequence*, the head of the queue, computes *new* tokens after its *hit*; *free_blocks* are left."""
+        """*sequence*, the queue's head, computes *new* tokens after its *hit*; *free_blocks* are left."""
         length, cached = sequence.prompt_tokens + sequence.generated, hit.blocks * self.block_size
         if self.reservation is not None:
             self.reservation.take(sequence)
