@@ -10,7 +10,9 @@ import pytest
 
 from sim.calibration.constants import KINDS, Constants
 from sim.calibration.left_out import foretold, leave_out
-from sim.calibration.server import Fit, Observation, fit_constants, thinned
+from sim.calibration.observation import Observation, thinned
+from sim.calibration.server import fit_constants
+from sim.calibration.server_fit import Fit
 from sim.calibration.spread import Spread, Units, precision
 
 START = Constants(126e-6, 4.4e-6, 10e-3, 50e-6, 1.0, 1.0, 1.0, overlapped=False)

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sim.calibration.server import Fit, Observation, Predict
+from sim.calibration.observation import Observation, Predict
+from sim.calibration.server_fit import Fit
 from sim.calibration.spread import PRIOR_COUNT, Spread, Units, precision, spread_of
 
 _STEP_U, _STEP_LOG = 0.08, 0.03

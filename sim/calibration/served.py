@@ -9,7 +9,9 @@ import numpy as np
 
 from sim.calibration.constants import Constants, constants_of
 from sim.calibration.measured_load import LATENCIES, STATISTICS, MeasuredLoad
-from sim.calibration.server import Fit, Metrics, Observation, Progress, fit_constants
+from sim.calibration.observation import Metrics, Observation
+from sim.calibration.server import Progress, fit_constants
+from sim.calibration.server_fit import Fit
 from sim.clock import on_grid
 from sim.faults import InputFault
 from sim.results import Result
@@ -138,7 +140,7 @@ def calibrate(
     card = str(scenario.hardware["name"])
     points = [Observation(one, "", card, observed(one.load)) for one in repeated]
     start = constants_of(scenario)
-    fit = fit_constants(points, _predicted, start, overlapped=overlapped, progress=progress)
+    fit = fit_constants(points, _predicted, start, overlapped=overlapped, profiles=True, progress=progress)
     return fit, repeated
 
 

@@ -10,7 +10,8 @@ from typing import Any
 
 from sim.calibration.measured_load import MeasuredLoad
 from sim.calibration.served import Served, calibrate, observed
-from sim.calibration.server import Fit, Progress
+from sim.calibration.server import Progress
+from sim.calibration.server_fit import Fit
 from sim.calibration.space import Coordinate
 from sim.calibration.spread import CLASSES
 from sim.scenario import Scenario
