@@ -72,6 +72,7 @@ def test_the_causal_weight_is_fitted_where_tokens_are_cached(cached: list[int]) 
     rows = prefill_rows(true, cached)
     fitted = fit_prefill(rows, "attention_prefill", CARD)
     assert fitted.section["causal_weight"] == pytest.approx(0.7 if cached[1:] else 0.5, rel=0.02)
+    assert set(fitted.estimated or ()) == (set() if cached[1:] else {"causal_weight"})
     assert fitted.errors.p90_pct < 0.5
 
 

@@ -35,6 +35,7 @@ _NODES = {
     "head_tokens": 26, "span_tokens": 18, "new_tokens": 7, "kv_heads": 8,
 }  # fmt: skip
 _TOLERANCE = 0.02
+_HALF = "half of the pairs; tables without cached tokens cannot tell it from the rate"
 _LEAST_GAIN_PCT = 0.2
 _LEAST_REGROUP_S = 2e-7
 _LEAST_CACHE_GAIN = 1.2
@@ -143,8 +144,6 @@ def fit_prefill(rows: pd.DataFrame, section: str, card: HardwareProfile) -> Fitt
     """
     calls = calls_of(rows)
     groups, what = _groups(calls, section, calls.q_len, "chunk length")
-    if not calls.kv_len.any():
-        what += " without cached tokens, of whose own pairs masking is taken to leave half"
     peak = _peak(card, str(rows["dtype"].iloc[0]))
     smooth = _fit_smooth(calls, _prefill_coefficients(calls, peak), _prefill, prefill_s)
 
@@ -349,6 +348,7 @@ def _fitted(
         for field in fields(kernel)
         if not field.name.endswith("residual") and getattr(kernel, field.name) != field.default
     }
+    guessed = isinstance(kernel, PrefillAttention) and "causal_weight" not in smooth.values
     if isinstance(kernel, PrefillAttention):
         mapping["causal_weight"] = rounded(kernel.causal_weight)
         if kernel.kv_residual is not None:
@@ -364,4 +364,5 @@ def _fitted(
         datasheet_s=datasheet_s,
         shapes=calls.pairs[1],
         what=what,
+        estimated={"causal_weight": _HALF} if guessed else None,
     )

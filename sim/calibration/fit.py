@@ -115,6 +115,11 @@ def profile_with(base: Mapping[str, Any], fits: list[Fit]) -> dict[str, Any]:
         place[last] = dict(fit.fitted.section)
         prefix = "kernels" if own else f"kernel_sources.{fit.backend}"
         profile["provenance"][f"{prefix}.{fit.fitted.key}"] = _provenance(fit)
+        for name, origin in (fit.fitted.estimated or {}).items():
+            profile["provenance"][f"{prefix}.{fit.fitted.key}.{name}"] = {
+                "kind": "estimated",
+                "source": origin,
+            }
     if main != base.get("kernel_source", "vllm"):
         profile["kernel_source"] = main
     if not profile["kernel_sources"]:

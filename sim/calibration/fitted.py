@@ -33,6 +33,8 @@ class Fitted:
     shapes: int
     what: str
     """What the rows are, in words, for the profile's provenance."""
+    estimated: Mapping[str, str] | None = None
+    """Coefficients that the rows cannot tell, and where each comes from instead."""
 
     @property
     def errors(self) -> Errors:
