@@ -149,35 +149,25 @@ def _scheduler(scenario: Scenario, preset: Preset, num_blocks: int) -> Scheduler
             longest_blocks,
             on_grid(engine["batch_wait_s"]),
         )
-    watermark_blocks = int(engine["watermark"] * (num_blocks + preset.null_blocks))
+    common = {
+        "num_blocks": num_blocks,
+        "block_size": engine["block_size"],
+        "max_num_seqs": engine["max_num_seqs"],
+        "max_num_batched_tokens": engine["max_num_batched_tokens"],
+        "reservation": _reservation(scenario, preset, num_blocks),
+        "watermark_blocks": int(engine["watermark"] * (num_blocks + preset.null_blocks)),
+        "chunked_prefill": engine["enable_chunked_prefill"],
+        "prefix_caching": engine["enable_prefix_caching"] and engine["kv_layout"] == "paged",
+        "asynchronous": engine["async_scheduling"],
+    }
     if preset.scheduler == PREFILL_FIRST:
-        prefill_first = EstimatingScheduler if preset.estimates_answers else PrefillFirstScheduler
-        return prefill_first(
-            num_blocks,
-            engine["block_size"],
-            engine["max_num_seqs"],
-            engine["max_num_batched_tokens"],
-            watermark_blocks,
-            _reservation(scenario, preset, num_blocks),
-            chunked_prefill=engine["enable_chunked_prefill"],
-            prefix_caching=engine["enable_prefix_caching"] and engine["kv_layout"] == "paged",
-            asynchronous=engine["async_scheduling"],
-        )
-    chosen = AdaptiveScheduler if engine["long_prefill_token_threshold_adaptive"] else Scheduler
-    return chosen(
-        num_blocks=num_blocks,
-        block_size=engine["block_size"],
-        max_num_seqs=engine["max_num_seqs"],
-        max_num_batched_tokens=engine["max_num_batched_tokens"],
+        return (EstimatingScheduler if preset.estimates_answers else PrefillFirstScheduler)(**common)
+    return (AdaptiveScheduler if engine["long_prefill_token_threshold_adaptive"] else Scheduler)(
+        **common,
         long_prefill_token_threshold=engine["long_prefill_token_threshold"],
         reserve_full_isl=engine["scheduler_reserve_full_isl"],
-        reservation=_reservation(scenario, preset, num_blocks),
         by_priority=engine["scheduling_policy"] == "priority",
-        prefix_caching=engine["enable_prefix_caching"] and engine["kv_layout"] == "paged",
-        asynchronous=engine["async_scheduling"],
-        watermark_blocks=watermark_blocks,
         self_preemption_ends_step=preset.self_preemption_ends_step,
-        chunked_prefill=engine["enable_chunked_prefill"],
     )
 
 
