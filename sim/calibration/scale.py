@@ -52,7 +52,8 @@ def scaled_profile(own: Mapping[str, Any], entry: Entry) -> dict[str, Any]:
         for name, sections in source.get("kernel_sources", {}).items()
         if (made := {**scale.sections(sections), **scale.collectives(_of(linked, name))})
     }
-    kept = {key: value for key, value in own.items() if key not in ("kernels", "kernel_sources")}
+    kept = {key: value for key, value in own.items() if not key.startswith("kernel")}
+    kept |= {key: source[key] for key in ("kernel_source",) if key in source}
     told = {f"kernels.{name}": scale.origin(name) for name in kernels}
     for other, sections in others.items():
         told |= {f"kernel_sources.{other}.{name}": scale.origin(name) for name in sections}
@@ -109,6 +110,9 @@ def _own(path: Path, entry: Entry) -> dict[str, Any]:
 _STAND_IN = {"kind": "estimated", "source": "to be made"}
 
 
+_OF_THE_CHIP = ("residual", "kv_residual", "cached_below_bytes", "cached_bytes_per_s")
+
+
 class _Scale:
     """The ratios between two cards, applied to sections of kernels."""
 
@@ -145,7 +149,7 @@ class _Scale:
         """The all-reduces of *kernels* over this card's link."""
         found = {}
         for name in ("all_reduce", "all_reduce_eager"):
-            if name in kernels and "2" in kernels[name]:
+            if name in kernels and ("2" in kernels[name] or not self.how.get("ring")):
                 most = self.how.get("link_gpus", math.inf)
                 linked = (gpus for gpus in kernels[name] if int(gpus) <= most)
                 found[name] = {gpus: self._group(kernels[name], gpus) for gpus in linked}
@@ -167,7 +171,7 @@ class _Scale:
 
     def _kept(self, section: Mapping[str, Any]) -> dict[str, Any]:
         """*section* without what only the measured chip has."""
-        left_out = () if self.how.get("same_chip") else ("residual", "cached_below_bytes")
+        left_out = () if self.how.get("same_chip") else _OF_THE_CHIP
         return {key: copy.deepcopy(value) for key, value in section.items() if key not in left_out}
 
     def origin(self, name: str) -> dict[str, str]:
