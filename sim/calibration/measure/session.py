@@ -21,7 +21,7 @@ Progress = Callable[[float, float, str], None]
 _POINT_S = 0.06  # repeats of one point, unless it takes longer than that at the fewest
 _LONG_SHARE = 0.02  # of the budget: a point that takes more waits until nothing shorter is left
 _SUSTAINED_S, _SUSTAINED_SHARE = 30.0, 1 / 12
-_BURSTS, _REST_SHARE = 3, 1 / 30
+_BURSTS, _REST_SHARE, _BURST_SHARE = 3, 1 / 30, 1 / 12  # of the long run: before each burst, and the burst
 _SIDES = (8192, 4096, 2048, 1024, 512, 256)
 _SAVE_S = 1.0  # between writes: a kill costs no more than that and the point at work
 _LOOK_S = 10.0  # between looks at clocks and power
@@ -184,13 +184,13 @@ class _Session:
     def _kept_for_sustained_s(self) -> float:
         """Time for the bursts and the long run; none if the table has one."""
         done = any(session.get("sustained") for session in self._before)
-        return 0.0 if done else self._sustained_s() * (1 + 2 * _BURSTS * _REST_SHARE)
+        return 0.0 if done else self._sustained_s() * (1 + _BURSTS * (_REST_SHARE + _BURST_SHARE))
 
     def _sustain(self) -> None:
         """One large product, after a rest and then for long: what clocks and power do to it."""
         sizes = [Point("gemm", "bf16", m=side, n=side, k=side) for side in _SIDES]
         for point in sizes:
-            if self._pace.cost_s(point) > self._sustained_s() / 4:
+            if self._pace.cost_s(point) > self._sustained_s() * _BURST_SHARE:
                 continue
             try:
                 self._run_on_and_on(point, self._sustained_s())
