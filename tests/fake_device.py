@@ -40,12 +40,13 @@ class FakeDevice:
     def backend(self, point: Point) -> str:
         return self.attention if point.op.startswith("attention") else "torch"
 
-    def try_out(self, point: Point) -> None:
-        self.tried.append(point.kind)
+    def measure(self, point: Point, limit_s: float) -> Timing:
+        if limit_s == 0:
+            self.tried.append(point.kind)
         if point.dtype in self.without:
             raise CannotRun(f"no kernel for {point.dtype}")
-
-    def measure(self, point: Point, limit_s: float) -> Timing:
+        if limit_s == 0:
+            return Timing(1e-5, 0.0, self.backend(point))
         self.now_s += 0.1
         self.before(point)
         flops, moved = work(point)

@@ -177,8 +177,9 @@ def test_without_cuda_attention_is_pytorchs(device: TorchDevice) -> None:
     assert device.backend(decode(2, 15)) == "torch_sdpa"
     assert set(device.describe()["attention_not_by"]) == {"flashinfer", "vllm_flash_attn"}
     with pytest.raises(CannotRun, match="no KV cache in 8 bits"):
-        device.try_out(
-            Point("attention_decode", "bf16", batch=1, q_len=1, kv_len=15, **{**HEADS, "kv_dtype": "fp8"})
+        device.measure(
+            Point("attention_decode", "bf16", batch=1, q_len=1, kv_len=15, **{**HEADS, "kv_dtype": "fp8"}),
+            0.0,
         )
 
 

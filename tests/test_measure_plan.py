@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 
 from sim.calibration.measure.grids import DEFAULT_MODELS, all_classes, head_shapes, model_shapes
 from sim.calibration.measure.plan import Pace, Queue, farthest_first, ordered
-from sim.calibration.measure.points import Point, backend_of, lengths, work
+from sim.calibration.measure.points import Point, backend_of, lengths, small, work
 from sim.model import ModelSpec
 from sim.scenario import entry
 
@@ -139,20 +140,49 @@ def test_a_source_names_the_kernel_and_the_variant() -> None:
 
 def test_points_that_take_long_wait_until_guesses_improve() -> None:
     """A point whose guess is too long is passed over, and comes first again once a like one was fast."""
-    large, small = Point("gemm", "bf16", m=4096, n=8192, k=8192), Point("gemm", "bf16", m=16, n=512, k=512)
+    large, small_one = (
+        Point("gemm", "bf16", m=4096, n=8192, k=8192),
+        Point("gemm", "bf16", m=16, n=512, k=512),
+    )
     pace = Pace()
-    queue = Queue([large, small], pace)
-    assert queue.next(7.0) == small
-    assert queue.next(7.0) is None
-    pace.learn(small, 5e-6)
+    pace.learn(small_one, 1e-3)
+    queue = Queue([large, small_one], pace)
+    assert queue.next(0.1) == small_one
+    assert queue.next(0.1) is None
+    pace.learn(small_one, 5e-6)
     assert queue.next(7.0) == large
     assert len(queue) == 0
 
 
+def test_what_is_put_back_keeps_its_place() -> None:
+    """A point taken out to try its kind comes first again; a kind that cannot run leaves as a whole."""
+    first, second = gemms()[:2]
+    eight_bits = [replace(first, dtype="int8"), replace(second, dtype="int8")]
+    queue = Queue([first, eight_bits[0], second, eight_bits[1]], Pace())
+    assert queue.next(7.0) == first
+    queue.put_back(first)
+    assert queue.drop(eight_bits[0].kind) == eight_bits
+    assert [queue.next(7.0), queue.next(7.0), queue.next(7.0)] == [first, second, None]
+
+
 def test_guesses_are_of_one_kind_each() -> None:
-    """A fast bf16 kernel says nothing about one in int8, which may be emulated."""
-    pace = Pace()
-    pace.learn(Point("gemm", "bf16", m=4096, n=8192, k=8192), 1e-3)
+    """The fastest seen of a kind is what counts; of bf16 it says nothing about int8, which may be emulated."""
+    pace, large = Pace(), Point("gemm", "bf16", m=4096, n=8192, k=8192)
+    pace.learn(large, 1e-3)
     pace.learn(Point("gemm", "bf16", m=1, n=512, k=512), 1e-3)
-    assert 0.025 < pace.cost_s(Point("gemm", "bf16", m=4096, n=8192, k=8192)) < 0.1
-    assert pace.cost_s(Point("gemm", "int8", m=4096, n=8192, k=8192)) > 1000
+    pace.learn(Point("gemm", "int8", m=1, n=512, k=512), 1e-3)
+    assert 0.025 < pace.cost_s(large) < 0.1
+    assert pace.cost_s(replace(large, dtype="int8")) > 1000
+
+
+def test_a_small_point_is_small_and_of_the_same_kind() -> None:
+    """What a kind is tried out with: each class's has all sizes of its points, and next to no work."""
+    for _, points in all_classes(models(), n_gpus=2).values():
+        for point in points:
+            tried = small(point)
+            assert tried.kind == point.kind
+            assert {f for f, v in vars(tried).items() if v is None} == {
+                f for f, v in vars(point).items() if v is None
+            }
+            assert work(tried)[0] <= 1e8
+            assert work(tried)[1] <= 1e7

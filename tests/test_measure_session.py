@@ -192,6 +192,17 @@ def test_a_lost_device_ends_the_session_and_the_next_goes_past_it(tmp_path: Path
     assert len(shapes(out)) == 9
 
 
+def test_what_has_no_small_points_is_measured_too(tmp_path: Path) -> None:
+    """A whole layer is large at its smallest: what is guessed of it comes from a layer that is in no plan."""
+    layer = Point(
+        "layer_mixed", "bf16", m=2056, n=28672, k=8192, batch=8, q_len=2048, kv_len=8191, heads=64,
+        kv_heads=8, head_dim=128, kv_dtype="bf16", variant="fused",
+    )  # fmt: skip
+    device = FakeDevice()
+    run_session(device, [layer], tmp_path / "t.csv", 2.0)
+    assert device.measured[0] == layer
+
+
 def test_a_time_that_is_none_is_no_row(tmp_path: Path) -> None:
     """A clock that saw nothing pass gives no row of zero."""
     out, point = tmp_path / "t.csv", gemms(2)[0]

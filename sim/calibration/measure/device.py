@@ -46,9 +46,6 @@ class Device(Protocol):
     def backend(self, point: Point) -> str:
         """Whose kernel runs *point*. Raises `CannotRun` where it is known that there is none."""
 
-    def try_out(self, point: Point) -> None:
-        """Run a small point of *point*'s kind, which warms up what it needs. Raises `CannotRun`."""
-
     def measure(self, point: Point, limit_s: float) -> Timing:
         """Time *point* for about *limit_s* seconds. Raises `OutOfMemory` or `CannotRun`."""
 

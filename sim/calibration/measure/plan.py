@@ -16,7 +16,6 @@ _SIZES = ("m", "n", "k", "batch", "q_len", "kv_len", "heads", "kv_heads", "head_
 _CALLS = 8  # a point costs about so many of its calls: one to begin with, warm-up, the repeats
 _SETUP_S = 0.02
 _RANKS_S = 3.0  # to start the processes that all-reduce
-_SLOWEST = (1e9, 1e9)  # flops and bytes per s that a kernel nothing is known of is trusted to reach
 
 
 def ordered(classes: Classes) -> list[Point]:
@@ -79,11 +78,12 @@ class Pace:
         self._rates[point.kind] = max(known[0], flops / time_s), max(known[1], moved / time_s)
 
     def cost_s(self, point: Point) -> float:
-        """What measuring *point* will take on the clock."""
+        """What measuring *point* will take on the clock; trying it out, where nothing of its kind was yet."""
         rates = self._rates.get(point.kind)
-        setup_s = _RANKS_S if point.op == "all_reduce" and rates is None else _SETUP_S
-        pairs = zip(work(point), rates or _SLOWEST, strict=True)
-        return setup_s + _CALLS * sum(amount / rate for amount, rate in pairs if rate > 0)
+        if rates is None:
+            return _RANKS_S if point.op == "all_reduce" else _SETUP_S
+        pairs = zip(work(point), rates, strict=True)
+        return _SETUP_S + _CALLS * sum(amount / rate for amount, rate in pairs if rate > 0)
 
 
 class Queue:
@@ -94,7 +94,7 @@ class Queue:
 
     def __init__(self, points: Sequence[Point], pace: Pace) -> None:
         self._ready = list(enumerate(points))
-        heapq.heapify(self._ready)
+        self._place = {point: place for place, point in self._ready}
         self._long: list[tuple[int, Point]] = []
         self._pace = pace
 
@@ -112,6 +112,10 @@ class Queue:
                 return entry[1]
             self._long.append(entry)
         return None
+
+    def put_back(self, point: Point) -> None:
+        """*point* was not measured after all; it keeps its place."""
+        heapq.heappush(self._ready, (self._place[point], point))
 
     def drop(self, kind: tuple[str | None, ...]) -> list[Point]:
         """Take out all points of *kind*."""

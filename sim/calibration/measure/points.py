@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cache
 
 from sim.calibration.table import COLUMNS
@@ -66,6 +66,18 @@ class Point:
 
 
 _FIELDS = tuple(field.name for field in fields(Point))
+
+
+def small(point: Point) -> Point:
+    """A point of *point*'s kind that any device is done with at once: to see whether it can, and how fast."""
+    largest = {
+        "m": 16, "n": 256, "k": 256, "batch": 4, "q_len": 16, "kv_len": 15,
+        "heads": 4, "kv_heads": 2, "head_dim": 128, "bytes": 65536,
+    }  # fmt: skip
+    sizes = {name: size for name, size in largest.items() if getattr(point, name) is not None}
+    if point.op == "attention_decode":
+        sizes["q_len"] = 1
+    return replace(point, **sizes)  # type: ignore[arg-type]
 
 
 def backend_of(source: str) -> str:

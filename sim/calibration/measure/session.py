@@ -11,7 +11,7 @@ from typing import Any
 
 from sim.calibration.measure.device import CannotRun, Device, OutOfMemory, Timing
 from sim.calibration.measure.plan import Pace, Queue
-from sim.calibration.measure.points import Point
+from sim.calibration.measure.points import Point, small
 from sim.calibration.measure.table_file import TableFile, read_sessions, write_sessions
 from sim.faults import InputFault
 
@@ -90,8 +90,10 @@ class _Session:
         kept_s = self._kept_for_sustained_s()
         while (point := self._next(queue, self._left_s() - kept_s)) is not None:
             self._look()
-            if self._can_run(point, queue):
+            if point.kind in self._tried:
                 self._measure(point)
+            else:
+                self._try_out(point, queue)
             if self._device.clock_s() - self._saved_s > _SAVE_S:
                 self.save()
         self.record.left = len(queue)
@@ -122,10 +124,7 @@ class _Session:
             except CannotRun as reason:
                 self.record.refuse([point], reason)
                 continue
-            known_s = self.table.time_s(point, backend)
-            if known_s is not None:
-                self._pace.learn(point, known_s)
-            elif str(point) not in failed:
+            if not self.table.has(point, backend) and str(point) not in failed:
                 found.append(point)
         return found
 
@@ -133,16 +132,21 @@ class _Session:
         short_s = min(left_s, max(1.0, _LONG_SHARE * self._budget_s))
         return queue.next(short_s) or queue.next(left_s)
 
-    def _can_run(self, point: Point, queue: Queue) -> bool:
-        """Whether a small point like *point* runs; where it does not, all of its kind leave the queue."""
-        if point.kind not in self._tried:
-            self._tried.add(point.kind)
-            try:
-                self._device.try_out(point)
-            except (CannotRun, OutOfMemory) as reason:
-                self.record.refuse([point, *queue.drop(point.kind)], CannotRun(str(reason)))
-                return False
-        return True
+    def _try_out(self, point: Point, queue: Queue) -> None:
+        """Measure a small point like *point*, to guess by; where it does not run, its kind leaves the queue."""
+        self._tried.add(point.kind)
+        try:
+            timing = self._device.measure(small(point), 0.0)
+        except (CannotRun, OutOfMemory) as reason:
+            self.record.refuse([point, *queue.drop(point.kind)], CannotRun(str(reason)))
+            return
+        except InputFault as gone:
+            for lost in (point, *queue.drop(point.kind)):
+                self.record.skip(lost, "failed", gone)
+            raise
+        if timing.time_s > 0:
+            self._pace.learn(small(point), timing.time_s)
+        queue.put_back(point)
 
     def _measure(self, point: Point) -> None:
         if self._progress:

@@ -28,7 +28,7 @@ class TableFile:
         self._gpu = gpu
         self._lines = [_line(dict(zip(COLUMNS, COLUMNS, strict=True)))]
         self._ops: Counter[str] = Counter()
-        self._times_s: dict[tuple[str, ...], float] = {}
+        self._done: set[tuple[str, ...]] = set()
         for row in _read(path, gpu):
             self._take(row)
 
@@ -39,9 +39,9 @@ class TableFile:
         """Rows by op."""
         return dict(sorted(self._ops.items()))
 
-    def time_s(self, point: Point, backend: str) -> float | None:
-        """What *backend*'s kernel took for *point*; None where it was not measured."""
-        return self._times_s.get(_key({**point.cells(), "source": point.source(backend)}))
+    def has(self, point: Point, backend: str) -> bool:
+        """Whether *point* was measured with *backend*'s kernel."""
+        return _key({**point.cells(), "source": point.source(backend)}) in self._done
 
     def add(self, point: Point, timing: Timing) -> None:
         """Add the row of *point*; it is on disk after `write`."""
@@ -52,7 +52,7 @@ class TableFile:
     def _take(self, row: dict[str, str]) -> None:
         self._lines.append(_line(row))
         self._ops[row["op"]] += 1
-        self._times_s[_key(row)] = float(row["time_us"]) / 1e6
+        self._done.add(_key(row))
 
     def write(self) -> None:
         """Put all rows on disk."""

@@ -9,7 +9,6 @@ import platform
 import time
 import warnings
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -94,11 +93,6 @@ class TorchDevice:
         if point.op == "launch" and point.variant == "graph" and not self._cuda:
             raise CannotRun("graphs of kernels are CUDA's")
         return self._attention if point.op.startswith(("attention", "layer")) else "torch"
-
-    def try_out(self, point: Point) -> None:
-        """See `Device`."""
-        if point.op != "all_reduce":
-            self.measure(_small(point), 0.0)
 
     def measure(self, point: Point, limit_s: float) -> Timing:
         """See `Device`. Raises `InputFault` if the device answers nothing any more."""
@@ -231,15 +225,3 @@ def _processor() -> str:
         names = []
     name = (names or [platform.processor()])[0]
     return f"cpu {name}".strip().replace(",", " ")
-
-
-def _small(point: Point) -> Point:
-    """A point of the same kind that is done at once."""
-    largest = {
-        "m": 16, "n": 256, "k": 256, "batch": 4, "q_len": 16, "kv_len": 15,
-        "heads": 4, "kv_heads": 2, "head_dim": 128, "bytes": 65536,
-    }  # fmt: skip
-    sizes = {name: size for name, size in largest.items() if getattr(point, name) is not None}
-    if point.op == "attention_decode":
-        sizes["q_len"] = 1
-    return replace(point, **sizes)  # type: ignore[arg-type]
