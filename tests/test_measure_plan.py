@@ -166,7 +166,7 @@ def test_what_is_put_back_keeps_its_place() -> None:
 
 
 def test_guesses_are_of_one_kind_each() -> None:
-    """The fastest seen of a kind is what counts; of bf16 it says nothing about int8, which may be emulated."""
+    """The fastest seen of a kind counts; of bf16 it says nothing about int8, which may be emulated."""
     pace, large = Pace(), Point("gemm", "bf16", m=4096, n=8192, k=8192)
     pace.learn(large, 1e-3)
     pace.learn(Point("gemm", "bf16", m=1, n=512, k=512), 1e-3)

@@ -133,7 +133,7 @@ class _Session:
         return queue.next(short_s) or queue.next(left_s)
 
     def _try_out(self, point: Point, queue: Queue) -> None:
-        """Measure a small point like *point*, to guess by; where it does not run, its kind leaves the queue."""
+        """Measure a small point like *point* to guess by; where it does not run, its kind is left out."""
         self._tried.add(point.kind)
         try:
             timing = self._device.measure(small(point), 0.0)
