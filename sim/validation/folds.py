@@ -17,7 +17,7 @@ from sim.validation.predict import Advance, Case, Metrics, Predictor, shortened
 from sim.validation.score import Row, case_measured, offline_rates, rows_of
 
 TWO_FOLD, OTHER_CARD, OTHER_MODEL = "two-fold by set-up", "card left out", "model left out"
-MOST_POINTS = 24
+MOST_POINTS = 16
 """Rows that a fit takes at most; more say little that is new and cost time."""
 _SERIES_TAIL = re.compile(r"-(?:qps\*|int|off\d*)$")
 

@@ -25,7 +25,7 @@ Advance = Callable[[int, int, str], None]
 Metrics = Mapping[str, float]
 """By the column names of the points: out_tok_s, req_per_s, ttft_mean_ms, ttft_p50_ms, ttft_p99_ms, ..."""
 
-SHORT_WAVES, SHORT_REQUESTS = 3, 400
+SHORT_WAVES, SHORT_REQUESTS = 2, 200
 _KEPT = 4096  # predictions in memory, which small tables and fits ask for again
 
 
