@@ -8,7 +8,7 @@ import pytest
 from validation_tables import CLOSED, write_table
 
 from sim.calibration.constants import constants_of
-from sim.validation.folds import OTHER_CARD, TWO_FOLD, folded, splits_of
+from sim.validation.folds import OTHER_CARD, TWO_FOLD, folded, splits_of, spread_out
 from sim.validation.points import read_points
 from sim.validation.predict import Predictor, cases_of, shortened
 from sim.validation.score import summary_of
@@ -99,3 +99,17 @@ def test_a_budget_takes_the_longest_prompt_where_prompts_are_whole(tmp_path: Pat
     budgets = [setup_of(point).scenario.engine["max_num_batched_tokens"] for point in (short, long)]  # type: ignore[union-attr]
     assert budgets[0] == 8192
     assert budgets[1] > 20_000
+
+
+def test_a_fit_sees_all_loads_and_set_ups_before_it_sees_one_twice(tmp_path: Path) -> None:
+    """Of six set-ups of three loads, six rows are one of each set-up, and each load is there twice."""
+    rows = [
+        {**CLOSED, "setup": f"s{setup}", "load_value": users, "tpot_mean_ms": 9}
+        for setup in range(6)
+        for users in (1, 8, 64)
+    ]
+    cases, _ = cases_of(read_points(write_table(tmp_path / "points.csv", rows)).rows)
+    chosen = [case.point for case in spread_out(cases, 6)]
+    assert sorted(point.setup for point in chosen) == [f"s{setup}" for setup in range(6)]
+    assert sorted(point.load_value or 0 for point in chosen) == [1, 1, 8, 8, 64, 64]
+    assert len(spread_out(cases, 100)) == len(cases)

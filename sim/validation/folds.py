@@ -10,6 +10,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from sim.calibration.constants import Constants, constants_of
 from sim.calibration.server import Fit, Observation, fit_constants
 from sim.validation.points import Point
@@ -17,8 +19,8 @@ from sim.validation.predict import Advance, Case, Metrics, Predictor, shortened
 from sim.validation.score import Row, case_measured, offline_rates, rows_of
 
 TWO_FOLD, OTHER_CARD, OTHER_MODEL = "two-fold by set-up", "card left out", "model left out"
-MOST_POINTS = 16
-"""Rows that a fit takes at most; more say little that is new and cost time."""
+MOST_POINTS, MORE_A_CARD = 18, 6
+"""Rows that a fit takes at most, of one card and of each further one; more say little and cost time."""
 _SERIES_TAIL = re.compile(r"-(?:qps\*|int|off\d*)$")
 
 
@@ -99,12 +101,32 @@ def fitted(cases: Sequence[Case], best: Mapping[tuple[str, ...], float]) -> Fit:
     Simulations of the fit are shorter than those of the test, and held to them where they start.
     """
     start = constants_of(cases[0].setup.scenario)
+    most = MOST_POINTS + MORE_A_CARD * (len({card_of(case) for case in cases}) - 1)
     observations = [
-        Observation(case, _stem(case.point), card_of(case), _observed(case, best)) for case in cases
+        Observation(case, _stem(case.point), card_of(case), _observed(case, best))
+        for case in spread_out(cases, most)
     ]
     return fit_constants(
-        observations, _Short(start), start, overlapped=bool(start.overlapped), most_points=MOST_POINTS
+        observations, _Short(start), start, overlapped=bool(start.overlapped), most_points=most
     )
+
+
+def spread_out(cases: Sequence[Case], most: int) -> list[Case]:
+    """At most *most* of *cases*, over set-ups and loads alike: of one its first, of the next its last, of the
+    third its middle load, and on from there in the next round."""
+    parts: dict[tuple[str, str], list[Case]] = {}
+    for case in sorted(cases, key=lambda case: (case.point.load_value or 0.0, case.point.id)):
+        parts.setdefault((card_of(case), _stem(case.point)), []).append(case)
+    names = sorted(parts)
+    chosen: list[Case] = []
+    for turn in range(3):
+        share = min(len(names), most - len(chosen))
+        for number in (np.arange(share) * len(names) // max(share, 1)).tolist():
+            mine = parts[names[number]]
+            case = mine[(0, len(mine) - 1, len(mine) // 2)[(number + turn) % 3]]
+            if case not in chosen:
+                chosen.append(case)
+    return chosen
 
 
 def card_of(case: Case) -> str:
