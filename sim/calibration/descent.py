@@ -20,7 +20,6 @@ _LITTLE = 0.03  # of the distance: a step that promises no more is not made
 _REACH = 1.645  # standard deviations to either side of an interval
 _NEAR, _FAR = 0.02, 0.5  # steps that end the descent, and that make derivatives old
 _IDENTIFIED = 0.7  # standard deviation after over before
-_CLEAR = 4.0  # of -2 log likelihood: what a host that is longer than the GPU must gain over one that is not
 _SCAN: Mapping[bool, Mapping[str, tuple[float, ...]]] = {
     False: {
         "host_step_s": (0.5e-3, 2e-3, 6e-3),
@@ -63,20 +62,27 @@ class Fitting:
         self.units = units_of(self.points)
 
     def run(self) -> tuple[float, Fit]:
-        """-2 log likelihood (up to a constant) of the best constants, and the fit."""
+        """-2 log evidence (up to a constant) of this way of combining host times, and its best fit."""
         start = self.space.start
         beginning = self._scanned(start)
-        found = self._descended(beginning)
+        places = [self._descended(beginning)]
         if self.overlapped:
             if np.any(beginning != start):
-                found = self._clearer(found, self._descended(start))
-            if np.any((again := self._scanned(found[0])) != found[0]):
-                found = self._clearer(self._descended(again), found)
-        return self._score(*found[:2]), self._fit(*found)
+                places.append(self._descended(start))
+            if np.any((again := self._scanned(places[0][0])) != places[0][0]):
+                places.append(self._descended(again))
+        best = min(places, key=self._evidence)
+        return self._evidence(best), self._fit(*best)
 
-    def _clearer(self, one: _Place, other: _Place) -> _Place:
-        """*one* if it fits clearly better than *other*, where the host counts for less."""
-        return one if self._score(*one[:2]) < self._score(*other[:2]) - _CLEAR else other
+    def _evidence(self, place: _Place) -> float:
+        """-2 log of how likely the points are, whatever the constants near *place* (Laplace's method).
+
+        A place where constants must be just so for a good fit so counts for less than one where any will do,
+        such as a host that is hidden behind the GPU.
+        """
+        u, residual, spread, jacobian = place
+        curvature = jacobian.T @ precision(self.units, spread) @ jacobian @ self.space.prior
+        return self._score(u, residual) + float(np.linalg.slogdet(np.eye(len(u)) + curvature)[1])
 
     def _score(self, u: np.ndarray, residual: np.ndarray, units: Units | None = None) -> float:
         """-2 log likelihood and log belief, under the spreads believed at first."""
@@ -250,7 +256,7 @@ class Fitting:
             moved[np.unique(columns)] += step
             change = (residual - self._residual(moved)) / step
             jacobian[np.arange(len(residual)), columns[self.units.point]] = change
-            if kind.of_card and not change.any():  # no link, say; what is hidden now may show elsewhere
+            if name == "link" and not change.any():  # all on one GPU; others may be hidden here alone
                 self.idle.add(name)
         return jacobian
 

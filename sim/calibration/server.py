@@ -19,7 +19,7 @@ __all__ = ["MOST_POINTS", "Fit", "Observation", "Predict", "fit_constants"]
 
 Progress = Callable[[int, int, str], None]
 MOST_POINTS = 40
-_ALIKE = 2.0  # difference of -2 log likelihood that tells nothing
+_ALIKE = 2.0  # difference of -2 log evidence that tells nothing
 
 
 def fit_constants(

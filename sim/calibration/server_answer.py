@@ -105,7 +105,7 @@ class ServerCalibration:
             "host_times": {
                 "overlapped": self.fit.overlapped,
                 "started_overlapped": bool(self.scenario.engine["async_scheduling"]),
-                "minus_two_log_likelihood_gained": self.fit.told_apart,
+                "minus_two_log_evidence_gained": self.fit.told_apart,
             },
             "constants": self.constants(),
             "apart_pct": {name: 100.0 * float(spread.point_sd[i]) for i, name in enumerate(CLASSES)},

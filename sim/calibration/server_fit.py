@@ -21,7 +21,7 @@ class Fit:
     identified: np.ndarray
     overlapped: bool
     told_apart: float
-    """By how much -2 log likelihood is smaller than with host times combined the other way."""
+    """By how much -2 log evidence is smaller than with host times combined the other way."""
     spread: Spread
     information: np.ndarray
     """What the points alone say: the inverse covariance without beliefs."""

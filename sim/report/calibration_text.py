@@ -35,10 +35,10 @@ def server_text(document: Mapping[str, Any]) -> str:
 
 def _host_words(host: Mapping[str, Any]) -> str:
     way = "overlap with the GPU's" if host["overlapped"] else "are added to the GPU's"
-    gain = host["minus_two_log_likelihood_gained"]
+    gain = host["minus_two_log_evidence_gained"]
     how = "fits better than the other way" if gain > 0 else "fits worse, but not so that it tells"
     changed = "" if host["overlapped"] == host["started_overlapped"] else ", unlike in the scenario"
-    return f"Host times {way}{changed} ({how}, by {number(abs(gain), 2)} of -2 log likelihood)."
+    return f"Host times {way}{changed} ({how}, by {number(abs(gain), 2)} of -2 log evidence)."
 
 
 def _constant(constant: Mapping[str, Any]) -> list[str]:
