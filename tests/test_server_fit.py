@@ -239,6 +239,17 @@ def test_a_load_not_measured_is_foretold_with_an_interval() -> None:
     assert foretold(fit, new, lambda case, constants: "does not fit") == {}
 
 
+def test_constants_that_are_held_stay_and_are_not_counted() -> None:
+    """A card's efficiencies known from elsewhere: the host's times make up for them."""
+    truth = replace(BUSY, memory_bandwidth=0.9, compute=0.9)
+    points = measured(truth, THREE, np.random.default_rng(12))
+    names = ("compute", "memory_bandwidth", "link")
+    free, fit = (fit_constants(points, predict, START, overlapped=False, held=held) for held in ((), names))
+    assert [value(fit, name) for name in names] == pytest.approx([1.0] * 3, abs=1e-4)
+    assert not any(fit.identified[fit.space.index(name, "card")] for name in names)
+    assert value(fit, "host_step_s") > value(free, "host_step_s")
+
+
 def test_thinning_keeps_the_ends_of_every_set_up() -> None:
     """Of each set-up the lightest and the heaviest load, before what lies between."""
     rng = np.random.default_rng(8)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -48,14 +48,15 @@ class Fitting:
         start: Constants,
         overlapped: bool,
         profiles: bool,
+        held: Collection[str],
         told: Callable[[int], None],
     ) -> None:
         self.predict, self.overlapped, self.profiles, self.told = predict, overlapped, profiles, told
         self.cards = list(dict.fromkeys(point.card for point in points))
-        self.space = space_of(start, self.cards)
+        self.space = space_of(start, self.cards, held)
         self.prior = self.space.precision()
         self.simulated = 0
-        self.idle: set[str] = set()
+        self.idle = set(held)
         self.points = [known for point in points if (known := self._predictable(point)).metrics]
         if not self.points:
             raise ValueError("no point can be predicted")
@@ -216,7 +217,7 @@ class Fitting:
         best = self._score(u, self._residual(u, few), units)
         for name, values in _SCAN[self.overlapped].items():
             index, kind = self.space.index(name, ""), BY_NAME[name]
-            for value in map(kind.u_of, values):
+            for value in map(kind.u_of, () if name in self.idle else values):
                 moved = u.copy()
                 moved[index] = value
                 score = self._score(moved, self._residual(moved, few), units)

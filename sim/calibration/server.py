@@ -7,7 +7,7 @@ differences between simulations with the same random numbers (`descent`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
 from sim.calibration.constants import Constants
@@ -30,6 +30,7 @@ def fit_constants(
     overlapped: bool | None = None,
     most_points: int = MOST_POINTS,
     profiles: bool = False,
+    held: Collection[str] = (),
     progress: Progress | None = None,
 ) -> Fit:
     """The constants that the *points* speak for, beginning at *start* (all set).
@@ -37,6 +38,7 @@ def fit_constants(
     Host times are summed with the GPU's or overlapped with them, whichever fits better (start's where both
     fit alike), or as *overlapped* says. More than *most_points* are thinned out, evenly over set-ups. With
     *profiles* the ends of the host times' intervals are simulated, too, and not taken from derivatives alone.
+    Constants named in *held* stay at *start*.
     Points that cannot be predicted are left out; raises ValueError where none is left.
     """
     chosen = thinned(points, most_points)
@@ -49,7 +51,7 @@ def fit_constants(
             if progress:
                 progress(done + count, len(ways) * len(chosen) * 60, "simulations")
 
-        fits.append(Fitting(chosen, predict, start, way, profiles, told).run())
+        fits.append(Fitting(chosen, predict, start, way, profiles, held, told).run())
     if len(fits) == 1:
         return fits[0][1]
     (first, one), (second, other) = fits

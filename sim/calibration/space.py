@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from sim.calibration.constants import BY_NAME, KINDS, Constants, Kind
+
+_KNOWN = 1e-4  # of a standard deviation
 
 OTHER_CARDS = ""
 """Stands for a card that was not measured: what the measured ones have in common is believed of it."""
@@ -60,8 +62,8 @@ class Space:
         return np.linalg.inv(self.prior)
 
 
-def space_of(start: Constants, cards: Sequence[str]) -> Space:
-    """The space of the constants for *cards* (distinct), about *start*; efficiencies start at its own."""
+def space_of(start: Constants, cards: Sequence[str], held: Collection[str] = ()) -> Space:
+    """The space of the constants for *cards* (distinct), about *start*; those *held* are known."""
     values = start.as_dict()
     coordinates = [Coordinate(kind) for kind in KINDS if not kind.of_card]
     for kind in KINDS:
@@ -73,4 +75,5 @@ def space_of(start: Constants, cards: Sequence[str]) -> Space:
         for j, other in enumerate(coordinates):
             if i != j and one.kind is other.kind:
                 prior[i, j] = one.kind.common_sd**2
-    return Space(tuple(coordinates), u, prior)
+    known = np.array([_KNOWN if c.kind.name in held else 1.0 for c in coordinates])
+    return Space(tuple(coordinates), u, prior * np.outer(known, known))
