@@ -7,9 +7,9 @@ from math import inf
 
 import numpy as np
 import pytest
-from step_times import TABLE_ERROR, decode_s, parts, prefill_s, scenario, step_time
+from step_times import decode_s, parts, prefill_s, scenario, step_time, table_error
 
-from sim.hardware import HardwareProfile
+from sim.hardware import AttentionShape, HardwareProfile
 from sim.scenario import Scenario
 from sim.serving.compile import captured_sizes, compile_step_time, padded_tokens
 from sim.serving.step_time import Composition, StepTime
@@ -48,9 +48,8 @@ def test_a_decode_step_is_the_sum_of_its_operations(card: str, gpus: int) -> Non
     asked = scenario(card, tensor_parallel_size=gpus)
     profile, spec = parts(asked)
     n, context = 32, 1000
-    kv_bytes = n * (context + 15 / 2) * 2 * (8 // gpus) * 128 * 2
-    kernel = profile.decode_attention("bf16")
-    attention_s = kernel.smooth_s(kernel.load_s(kv_bytes, n * 8 / gpus))
+    shape = AttentionShape(32 // gpus, 8 // gpus, 128, 2.0)
+    attention_s = profile.decode_attention("bf16").seconds(n, n * (context + 15 / 2), shape)
     by_hand_s = (
         token_wise_s(asked, n, n)
         + spec.layers * attention_s
@@ -58,7 +57,7 @@ def test_a_decode_step_is_the_sum_of_its_operations(card: str, gpus: int) -> Non
         + n * asked.engine["host_sequence_s"]
     )
     model = step_time(card, tensor_parallel_size=gpus)
-    assert decode_s(model, n, n * context) == pytest.approx(by_hand_s, rel=TABLE_ERROR)
+    assert decode_s(model, n, n * context) == pytest.approx(by_hand_s, rel=table_error(card))
 
 
 @pytest.mark.parametrize("gpus", [1, 2])
@@ -68,9 +67,8 @@ def test_a_prefill_chunk_is_the_sum_of_its_operations(card: str, gpus: int) -> N
     asked = scenario(card, tensor_parallel_size=gpus)
     profile, spec = parts(asked)
     new, cached = 1024, 3000
-    kernel = profile.prefill_attention("bf16")
-    flops = kernel.flops(32 // gpus, 128, new, cached)
-    attention_s = kernel.smooth_s(flops, 32 // gpus * new)
+    shape = AttentionShape(32 // gpus, 8 // gpus, 128, 2.0)
+    attention_s = profile.prefill_attention("bf16").seconds(new, new * cached, new * new, shape)
     host_s = asked.engine["host_step_s"] + asked.engine["host_sequence_s"]
     by_hand_s = token_wise_s(asked, new, 1) + spec.layers * attention_s + host_s
     model = step_time(card, tensor_parallel_size=gpus)
