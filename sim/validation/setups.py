@@ -24,6 +24,7 @@ from sim.validation.lengths import Lengths, lengths_of
 from sim.validation.names import card_of, model_of
 from sim.validation.points import Point
 
+_ANY_MODEL = "llama-3-8b"
 _WEIGHTS = {"fp16": "fp16", "bf16": "bf16", "fp8": "fp8", "fp8-block": "fp8", "int8": "int8"}
 _NEAR_CAPACITY = 0.85
 """Share of its own offline rate from which on an open loop counts as saturated."""
@@ -98,10 +99,16 @@ def _resolved(point: Point, engine: Family, lengths: Lengths) -> Setup | str:
 
 @lru_cache(maxsize=256)
 def _base(card: str, model: str) -> Scenario:
+    return _on_card(card).replace({"model": model}, "point")
+
+
+@lru_cache(maxsize=32)
+def _on_card(card: str) -> Scenario:
+    """A scenario on *card*, whose profile, which is long, is read once for all models."""
     return load(
         {
             "hardware": card,
-            "model": model,
+            "model": _ANY_MODEL,
             "engine": {},
             "workload": {"lengths": {"kind": "fixed", "prompt_tokens": 1, "output_tokens": 1}},
             "load": {"rate_per_s": 1},
@@ -177,7 +184,7 @@ def _fitting(scenario: Scenario, told: Mapping[str, Any]) -> Scenario | str:
 
 @lru_cache(maxsize=64)
 def _is_estimated(card: str) -> bool:
-    profile = HardwareProfile.from_mapping(_base(card, "llama-3-8b").hardware)
+    profile = HardwareProfile.from_mapping(_on_card(card).hardware)
     return profile.provenance("kernels.gemm.bf16.flops_per_s").kind != "measured"
 
 
