@@ -84,13 +84,13 @@ def test_rates_are_below_the_datasheet(name: str) -> None:
 
 @pytest.mark.parametrize("name", MEASURED)
 def test_decoding_and_prefill_take_what_a_server_takes(name: str) -> None:
-    """A decode GEMM reads at 55-95 % of the bandwidth, a prefill GEMM computes at 60-95 % of the peak."""
+    """A decode GEMM reads at 55-95 % of the bandwidth, a prefill GEMM computes at 60-97 % of the peak."""
     profile = card(name)
     seconds = profile.gemm("bf16").seconds(np.array([8.0, 8192.0]), 28672, 8192)
     memory_s = 28672 * 8192 * 2 / profile.memory_bandwidth_bytes_per_s
     compute_s = 2 * 8192 * 28672 * 8192 / profile.peak_flops("bf16")
     assert 0.55 < memory_s / seconds[0] < 0.95
-    assert 0.6 < compute_s / seconds[1] < 0.95
+    assert 0.6 < compute_s / seconds[1] < 0.97
 
 
 @pytest.mark.parametrize("name", CARDS)
