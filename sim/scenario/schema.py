@@ -114,7 +114,7 @@ SCENARIO_KEYS = (
         maximum=60, otherwise="preset: 4.4 us"),
     Key("engine.kernel_source", "choice", "The backend whose kernels it runs, where the hardware profile has "
         "them; where not, and for what was not measured with it, the profile's own.",
-        choices=KERNEL_SOURCES, otherwise="preset: vllm"),
+        choices=KERNEL_SOURCES, otherwise="preset: vllm; sglang: sglang; tensorrt-llm: trtllm"),
     Key("engine.cudagraph_prefill", "flag", "Graphs cover iterations with prompts too, up to "
         "max_cudagraph_capture_size.", otherwise="preset: true; vllm-v0, static: false"),
     Key("engine.eager_layer_s", "seconds", "CPU time to launch one layer of an iteration that no CUDA graph "

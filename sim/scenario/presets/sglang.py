@@ -40,6 +40,7 @@ def _defaults(hardware: Values, model: Values, engine: Values) -> dict[str, Any]
         "cuda_graphs": True,
         "cudagraph_prefill": False,
         "max_cudagraph_capture_size": graphs,
+        "kernel_source": "sglang",
         "host_step_s": 1.35e-3,
         "host_sequence_s": 18e-6,
         "eager_layer_s": 0.0,

@@ -24,6 +24,7 @@ def _defaults(hardware: Values, model: Values, engine: Values) -> dict[str, Any]
         "cuda_graphs": True,
         "cudagraph_prefill": False,
         "max_cudagraph_capture_size": sequences,
+        "kernel_source": "trtllm",
         "host_step_s": 0.35e-3,
         "host_sequence_s": 7e-6,
         "eager_layer_s": 0.0,
