@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import product
 from math import prod
 
@@ -108,10 +109,19 @@ def read_residuals(fields: Fields, *axes: str, key: str = "residual") -> Residua
 
 
 def _whole_numbers(section: Fields) -> np.ndarray | None:
-    words = section.text("permille").split()
+    text = section.text("permille")
     try:
-        return np.array(list(map(int, words)), dtype=np.int64)
+        return _read_numbers(text)
     except (ValueError, OverflowError):
+        words = text.split()
         odd = next((word for word in words if not word.lstrip("+-").isdigit()), words[0])
         section.fault("permille", f"must be whole numbers with spaces between (got {odd})")
         return None
+
+
+@lru_cache(maxsize=256)
+def _read_numbers(text: str) -> np.ndarray:
+    """Read once for all runs on a card: tables are long, and a fit makes thousands of runs."""
+    numbers = np.array(list(map(int, text.split())), dtype=np.int64)
+    numbers.setflags(write=False)
+    return numbers

@@ -19,7 +19,7 @@ from sim.validation.predict import Advance, Case, Metrics, Predictor, shortened
 from sim.validation.score import Row, case_measured, offline_rates, rows_of
 
 TWO_FOLD, OTHER_CARD, OTHER_MODEL = "two-fold by set-up", "card left out", "model left out"
-MOST_POINTS, MORE_A_CARD = 18, 6
+MOST_POINTS, MORE_A_CARD = 12, 4
 """Rows that a fit takes at most, of one card and of each further one; more say little and cost time."""
 _SERIES_TAIL = re.compile(r"-(?:qps\*|int|off\d*)$")
 
