@@ -306,7 +306,7 @@ def random_sglang(rng: random.Random, time_s: Callable[[float], float]) -> dict[
 @pytest.mark.parametrize("ticks", [True, False], ids=["ties", "free"])
 def test_leaps_change_nothing(ticks: bool) -> None:
     """To the last bit, and blocks, tokens and gaps are conserved, overlapped or not."""
-    tally, cases = Counter[str](), 48
+    tally, cases = Counter[str](), 30
     for seed in range(cases):
         case = random_case(seed, ticks, random_sglang)
         done = leaps_change_nothing(case, f"sglang {seed}", 2 + seed % 5)
@@ -353,7 +353,7 @@ def test_prefixes_are_found_to_the_token(run: Callable[..., Run]) -> None:
 
 def test_leaps_change_nothing_with_the_cache() -> None:
     """To the last bit, with prompts that share heads or are equal, overlapped or not."""
-    tally, cases = Counter[str](), 48
+    tally, cases = Counter[str](), 30
     for seed in range(cases):
         rng = random.Random(f"cache {seed}")
         case = random_case(seed, seed % 2 == 0, random_sglang)
