@@ -14,9 +14,10 @@ import numpy as np
 from sim.faults import InputFault
 from sim.results import Result
 from sim.scenario import Scenario
-from sim.simulation import simulate
+from sim.simulation import ledger_of, simulate
 from sim.validation.points import LATENCIES, Point
 from sim.validation.setups import Setup, setup_of
+from sim.workload import mean_context_tokens
 
 if TYPE_CHECKING:
     from sim.calibration.constants import Constants
@@ -49,13 +50,23 @@ class Case:
 
 
 def shortened(case: Case) -> Case:
-    """*case* with fewer requests: `SHORT_WAVES` a user, or as many as `SHORT_REQUESTS`."""
-    run, load = case.setup.scenario.run, case.setup.scenario.load
-    users = load.get("concurrency")
+    """*case* with fewer requests: `SHORT_WAVES` a user, or batches as many, or `SHORT_REQUESTS`.
+
+    A burst of less than the batch that fits would be another load: its steps would be small throughout.
+    """
+    scenario = case.setup.scenario
+    users = scenario.load.get("concurrency")
     least = SHORT_REQUESTS if users is None else max(SHORT_WAVES * users, 8)
-    requests = min(run["requests"], least)
-    scenario = dataclasses.replace(case.setup.scenario, run={**run, "requests": requests})
-    return Case(dataclasses.replace(case.setup, scenario=scenario))
+    if scenario.load.get("mode") == "burst":
+        least = max(least, SHORT_WAVES * _batch(scenario))
+    run = {**scenario.run, "requests": min(scenario.run["requests"], least)}
+    return Case(dataclasses.replace(case.setup, scenario=dataclasses.replace(scenario, run=run)))
+
+
+def _batch(scenario: Scenario) -> int:
+    """About how many requests of mean length run at once at most."""
+    fits = ledger_of(scenario).kv_cache_tokens / mean_context_tokens(scenario.workload)
+    return min(int(fits) + 1, scenario.engine["max_num_seqs"])
 
 
 class Predictor:
