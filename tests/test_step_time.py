@@ -312,3 +312,13 @@ def test_chunks_in_one_step_are_the_chunks_one_by_one_without_the_shared_costs()
     both_s = prefill_s(model, (600, 0), (400, 1000))
     assert both_s < prefill_s(model, (600, 0)) + prefill_s(model, (400, 1000))
     assert both_s > max(prefill_s(model, (600, 0)), prefill_s(model, (400, 1000)))
+
+
+def test_a_short_chunk_after_a_long_prefix_reads_it_at_least() -> None:
+    """16 new tokens after 8,000 cached ones cannot be quicker than one new token that reads as many."""
+    for card in CARDS:
+        model = step_time(card)
+        for cached in (100, 1000, 8000):
+            read_s = model.layers * model.attention.at(1, cached)
+            chunk_s = prefill_s(model, (16, cached)) - model.tokens_s[16] - model.host_s[1]
+            assert chunk_s >= read_s - 2 * TICK_S

@@ -44,6 +44,7 @@ class DecodeAttention:
         self.per_root = (nodes / root).tolist()
         self.pieces: list[Pieces] = [[]] * len(n)
         self._filled = np.zeros(len(n), dtype=bool)
+        self._last = nodes - 1
         shares = np.linspace(0.0, 1.0, nodes + 1)
         self._nodes = shares * shares  # of the largest context of each n
         self._largest = root * root
@@ -55,8 +56,8 @@ class DecodeAttention:
         return self.pieces[n] or self._fill(n)
 
     def at(self, n: int, context_tokens: float) -> float:
-        """Seconds of one layer."""
-        node, value, half_rise, _ = self.of(n)[int(sqrt(context_tokens) * self.per_root[n])]
+        """Seconds of one layer; beyond the largest context the last piece goes on."""
+        node, value, half_rise, _ = self.of(n)[min(int(sqrt(context_tokens) * self.per_root[n]), self._last)]
         return value + 2.0 * (context_tokens - node) * half_rise
 
     def upto(self, n: np.ndarray, context_tokens: np.ndarray) -> np.ndarray:

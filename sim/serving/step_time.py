@@ -214,7 +214,11 @@ class StepTime:
         if decodes:
             seconds += self.layers * self.attention.at(decodes, context_tokens)
         if prefills:
-            seconds += self.layers * self.prefill.seconds(prefill_tokens, with_cached, squares)
+            attention_s = self.prefill.seconds(prefill_tokens, with_cached, squares)
+            if with_cached:  # what is cached is read once at least
+                read_s = self.attention.at(prefills, prefills * (with_cached / prefill_tokens))
+                attention_s = max(attention_s, read_s)
+            seconds += self.layers * attention_s
         if tokens > self.largest_graph or (prefills and not self.prefill_graphs):
             host_s += self.eager_s
         if host_s > seconds:
