@@ -51,7 +51,7 @@ def true_knee() -> float:
     (limit,) = limits_of(asked.slo)
     runs = Replications(asked, "load.rate_per_s", (limit,), lambda x: Result(simulate(x)), 100_000)
     runs.first = 5000
-    loads = (16.0, 16.6)
+    loads = (17.1, 17.8)
     low, high = (float(runs.pool(load, limit, 20).log(np.ones((1, 20)))[0]) for load in loads)
     assert low < log(limit.bound_s) < high
     return loads[0] * (loads[1] / loads[0]) ** ((log(limit.bound_s) - low) / (high - low))
