@@ -100,6 +100,18 @@ def test_the_files_say_what_was_found(answer: ServerCalibration, tmp_path: Path)
     assert (origin["kind"], origin["points"], len(origin["interval"])) == ("measured", 3, 2)
 
 
+def test_a_card_s_file_may_lie_over_another(tmp_path: Path) -> None:
+    """What it says goes before what is below it; one that leads back to itself is refused."""
+    (tmp_path / "one.yaml").write_text("base: h100-80gb-sxm\nefficiency: {compute: 0.9, link: 0.8}\n")
+    (tmp_path / "two.yaml").write_text("base: one.yaml\nefficiency: {compute: 0.7}\n")
+    top = sim.load({**SCENARIO, "hardware": str(tmp_path / "two.yaml")}, ["hardware.power_w=600"])
+    assert top.hardware["efficiency"] == {"compute": 0.7, "link": 0.8}
+    assert (top.hardware["name"], top.hardware["power_w"]) == ("h100-80gb-sxm", 600)
+    (tmp_path / "loop.yaml").write_text("base: loop.yaml\n")
+    with pytest.raises(InputFault, match=r"loop.yaml:1: base must not lead back to this file"):
+        sim.load({**SCENARIO, "hardware": str(tmp_path / "loop.yaml")})
+
+
 def test_what_is_found_to_be_as_it_was_is_in_the_file_too(answer: ServerCalibration) -> None:
     """Then it is measured, not a default."""
     unmoved = replace(answer, fit=replace(answer.fit, u=answer.fit.space.start)).engine_file()
