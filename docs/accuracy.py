@@ -55,7 +55,7 @@ def two_fold() -> str:
     return f"""## On set-ups that the constants have not seen
 
 Every second set-up of an engine version is left out, constants are fitted on the others, and the other way
-round. {len(versions)} engine versions have two set-ups or more: {len(folded.fits)} fits, in which
+round. {len(versions)} engine versions have four set-ups or more: {len(folded.fits)} fits, in which
 {folded.count} constants were told apart from what was believed before.
 
 {summary_table(folded.rows)}
@@ -83,12 +83,12 @@ def _median(found: Mapping[str, Any], metric: str) -> str:
 
 
 def transfer() -> str:
-    """A card, or a model, that no row of the fit has."""
+    """Cards, or models, that no row of the fit has: every second one is left out, both ways."""
     parts = []
-    for kind, words in ((OTHER_CARD, "card"), (OTHER_MODEL, "model")):
+    for kind, words in ((OTHER_CARD, "Cards"), (OTHER_MODEL, "Models")):
         folded = runs.cross_validated(kind)
         parts.append(
-            f"### A {words} left out\n\n{summary_table(folded.rows)}\n\n{_left_out(folded.rows, kind)}"
+            f"### {words} left out\n\n{summary_table(folded.rows)}\n\n{_left_out(folded.rows, kind)}"
         )
     return "## On a card or a model that the constants have not seen\n\n" + "\n\n".join(parts)
 

@@ -18,7 +18,7 @@ from sim.validation.validate import validate
 SETUPS = [
     {**CLOSED, "setup": f"s{prompt}", "isl_mean": prompt, "osl_mean": 24, "load_value": users,
      "n_requests": 2 * users}
-    for prompt in (64, 256, 1024)
+    for prompt in (64, 256, 512, 1024)
     for users in (1, 16)
 ]  # fmt: skip
 

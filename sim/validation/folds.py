@@ -16,10 +16,12 @@ from sim.calibration.constants import Constants, constants_of
 from sim.calibration.server import Fit, Observation, fit_constants
 from sim.validation.points import Point
 from sim.validation.predict import Advance, Case, Metrics, Predictor, shortened
-from sim.validation.score import Row, case_measured, offline_rates, rows_of
+from sim.validation.score import HEADLINE_GRADES, Row, case_measured, offline_rates, rows_of
 
-TWO_FOLD, OTHER_CARD, OTHER_MODEL = "two-fold by set-up", "card left out", "model left out"
-MOST_POINTS, MORE_A_CARD = 12, 4
+TWO_FOLD, OTHER_CARD, OTHER_MODEL = "two-fold by set-up", "cards left out", "models left out"
+LEAST_SETUPS = 4
+"""Set-ups that an engine version needs to be tested so: from fewer its constants are not told apart."""
+MOST_POINTS, MORE_A_CARD = 8, 3
 """Rows that a fit takes at most, of one card and of each further one; more say little and cost time."""
 _SERIES_TAIL = re.compile(r"-(?:qps\*|int|off\d*)$")
 
@@ -49,22 +51,21 @@ class Folded:
 
 
 def splits_of(cases: Iterable[Case], kind: str) -> Iterator[Split]:
-    """The splits of *kind* of all engine versions that have two set-ups, cards or models.
+    """The splits of *kind* of all engine versions that have `LEAST_SETUPS` set-ups, or two cards or models.
 
-    By set-up, halves are every second one in the order of the alphabet, so that both see all of the range.
+    Halves are every second set-up, card or model in the order of the alphabet, so that both see the range.
     """
     for version, members in _by_version(cases).items():
         parts: dict[str, list[Case]] = {}
         for case in members:
             parts.setdefault(_part(case, kind), []).append(case)
         names = sorted(parts)
-        if len(names) < 2:
+        if len(names) < 2 or len({_stem(case.point) for case in members}) < LEAST_SETUPS:
             continue
-        groups = [names[0::2], names[1::2]] if kind == TWO_FOLD else [[name] for name in names]
-        for group in groups:
+        for group in (names[0::2], names[1::2]):
             test = tuple(case for name in group for case in parts[name])
             train = tuple(case for name in names if name not in group for case in parts[name])
-            left_out = f"half of {len(names)} set-ups" if kind == TWO_FOLD else group[0]
+            left_out = f"half of {len(names)} set-ups" if kind == TWO_FOLD else ", ".join(group)
             yield Split(kind, version, left_out, train, test)
 
 
@@ -77,7 +78,7 @@ def folded(
 ) -> Folded:
     """Fit and test every split of *kind* over those of *cases* whose rows count."""
     best = offline_rates(points or [case.point for case in cases])
-    known = [case for case in cases if _observed(case, best)]
+    known = [case for case in cases if case.point.grade in HEADLINE_GRADES and _observed(case, best)]
     predictions: dict[str, Metrics] = {}
     answer = Folded()
     splits = list(splits_of(known, kind))
