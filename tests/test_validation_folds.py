@@ -16,10 +16,10 @@ from sim.validation.setups import setup_of
 from sim.validation.validate import validate
 
 SETUPS = [
-    {**CLOSED, "setup": f"s{prompt}", "isl_mean": prompt, "osl_mean": 24, "load_value": users,
-     "n_requests": 2 * users}
+    {**CLOSED, "gpu": "RTX 4090", "setup": f"s{prompt}", "isl_mean": prompt, "osl_mean": 16,
+     "load_value": users, "n_requests": 2 * users}
     for prompt in (64, 256, 512, 1024)
-    for users in (1, 16)
+    for users in (1, 4)
 ]  # fmt: skip
 
 
@@ -44,12 +44,12 @@ def test_no_set_up_is_on_both_sides_and_each_is_tested_once(tmp_path: Path) -> N
 
 
 def test_folds_find_the_constants_that_a_table_was_made_with(tmp_path: Path) -> None:
-    """Measured with a host of 4 ms a step, ours is far off; fold by fold, it is found to within 2 %."""
+    """Measured with a host of 8 ms a step, ours is far off; fold by fold, it is found to within 2 %."""
     table = write_table(
         tmp_path / "points.csv", [{**row, "out_tok_s": 1, "tpot_mean_ms": 1} for row in SETUPS]
     )
     cases, _ = cases_of(read_points(table).rows)
-    slow = constants_of(cases[0].setup.scenario).with_values({"host_step_s": 4e-3})
+    slow = constants_of(cases[0].setup.scenario).with_values({"host_step_s": 8e-3})
     rows = []
     for row, case in zip(SETUPS, cases, strict=True):
         metrics = Predictor()(case, slow)
