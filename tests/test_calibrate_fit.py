@@ -14,8 +14,10 @@ from sim.calibration.all_reduce import fit_all_reduce
 from sim.calibration.backends import backend_of, is_eager
 from sim.calibration.check import check
 from sim.calibration.fit import fit_profile
+from sim.calibration.folds import FOLDS, folds_of, shapes_of
 from sim.calibration.gemm import fit_gemm
 from sim.calibration.profile_text import profile_text
+from sim.calibration.smooth import Smooth, fit_logs
 from sim.calibration.table import COLUMNS
 from sim.faults import InputFault
 from sim.hardware import HardwareProfile
@@ -82,6 +84,24 @@ def test_a_residual_that_does_not_hold_out_is_left_away() -> None:
     noise = np.random.default_rng(3).normal(0, 0.05, shape.max() + 1)[shape]
     fitted = fit_gemm(smooth.assign(time_us=smooth["time_us"] * np.exp(noise)), "bf16", profile())
     assert "residual" not in fitted.section
+
+
+def test_every_fold_has_a_form_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also two folds whose row numbers add up alike: one form of everything, and ten without a tenth each."""
+    fits: list[int] = []
+
+    def counted(seconds: Any, measured_s: np.ndarray, *given: Any) -> Smooth:
+        fits.append(len(measured_s))
+        return fit_logs(seconds, measured_s, *given)
+
+    monkeypatch.setattr("sim.calibration.gemm.fit_logs", counted)
+    rows = linear_rows()
+    few = rows[rows["n"].isin(_EDGES[:4]) & rows["m"].isin(_TOKENS[:2])]
+    fold = folds_of(shapes_of([few["n"].to_numpy(), few["k"].to_numpy()]))
+    sums = [int(np.flatnonzero(fold == number).sum()) for number in range(FOLDS)]
+    assert len(set(sums)) < FOLDS
+    fit_gemm(few, "bf16", profile())
+    assert len(fits) == 1 + FOLDS
 
 
 def test_more_shapes_make_coefficients_surer() -> None:

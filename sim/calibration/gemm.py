@@ -116,13 +116,13 @@ class _Fitting:
 
     def best(self, start: Mapping[str, float]) -> tuple[Smoothing | None, np.ndarray]:
         """The kind of residuals (None: none) that holds out best, and its held-out predictions."""
-        kernels: dict[int, Gemm] = {}
+        kernels: dict[bytes, Gemm] = {}
 
         def kernel_of(known: np.ndarray) -> Gemm:
-            number = int(known.sum())  # the folds' rows differ, and so do their sums
-            if number not in kernels:
-                kernels[number] = self.kernel(self.smooth(known, start).values)
-            return kernels[number]
+            rows = known.tobytes()
+            if rows not in kernels:
+                kernels[rows] = self.kernel(self.smooth(known, start).values)
+            return kernels[rows]
 
         def predict(known: np.ndarray, away: np.ndarray, smoothing: Smoothing | None) -> np.ndarray:
             kernel = kernel_of(known)

@@ -221,7 +221,8 @@ def _ledger(log: Log, model: Any = None, card: Any = None, **engine: Any) -> Mem
 def _settings(log: Log) -> dict[str, Any]:
     """The engine section of a log: a file by its version, and what the log says."""
     version = log.version and (min(log.version, (0, 7)) if log.is_v0 else max(log.version, (0, 8)))
-    settings: dict[str, Any] = {"base": engine_file("vllm", version), **log.settings}
+    base = engine_file("vllm", ".".join(map(str, version)))
+    settings: dict[str, Any] = {"base": base, **log.settings}
     settings["weight_dtype"] = _known(_WEIGHTS, log.weight_dtype, "weight")
     for key, value in (("gpu_memory_utilization", log.utilization), ("max_model_len", log.max_model_len)):
         if value is not None:
