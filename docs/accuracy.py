@@ -1,11 +1,12 @@
 """Writes docs/accuracy.md: published results of real servers beside what is simulated, misses and hits.
 
-`python docs/accuracy.py` fits and tests constants fold by fold, which takes a good while; `make validate`
-runs it. `kneesim validate tests/data/points.csv` scores the same table as shipped.
+`python docs/accuracy.py` fits and tests constants fold by fold, which takes an hour; `make validate` runs it.
+With `--as-shipped` it leaves that out, and says so; `kneesim validate` scores the same table.
 """
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -64,15 +65,15 @@ round. {len(versions)} engine versions have four set-ups or more: {len(folded.fi
 
 ### Beside what others publish
 
-{peers(folded.rows)}"""
+{peers(folded.rows, "set-ups not seen")}"""
 
 
-def peers(rows: Sequence[Row]) -> str:
+def peers(rows: Sequence[Row], how: str) -> str:
     """The published errors of other tools beside ours; on other servers each, so only the order tells."""
     found = summary_of(rows)
     lines = [
         ["Kneesim, this page", _median(found, "e2e_ms"), _median(found, "ttft_ms"), _median(found, "tpot_ms"),
-         "set-ups not seen"],
+         how],
         *([peer.name, peer.e2e, peer.ttft, peer.tpot, peer.says] for peer in PEERS),
     ]  # fmt: skip
     return table(["median error", "E2E", "TTFT", "TPOT", ""], lines)
@@ -80,6 +81,13 @@ def peers(rows: Sequence[Row]) -> str:
 
 def _median(found: Mapping[str, Any], metric: str) -> str:
     return f"{found[metric]['median_abs_pct']:.1f}" if metric in found else ""
+
+
+def tested(folds: bool) -> tuple[list[Row], str]:
+    """The comparisons that sections rest on, and what constants they were made with."""
+    if folds:
+        return runs.cross_validated(TWO_FOLD).rows, "with the constants of the two-fold test"
+    return runs.as_shipped().counted, "as shipped"
 
 
 def transfer() -> str:
@@ -116,8 +124,8 @@ def shipped() -> str:
 
 The same rows with the engine files and profiles that come with Kneesim
 (`kneesim validate {runs.POINTS.relative_to(PAGE.parents[1])}`), {validation.parameters["count"]} constants of
-{len(validation.parameters["engines"])} engines and {len(validation.parameters["cards"])} cards. The engine
-files were fitted on these rows, so this tells how they hang together, not how they hold elsewhere.
+{len(validation.parameters["engines"])} engines and {len(validation.parameters["cards"])} cards. Engine
+files rest in part on these rows (their provenance says which), so this tells less of other servers.
 
 {summary_table(validation.counted)}
 
@@ -126,13 +134,26 @@ Cards whose kernels were measured, and cards whose kernels are estimated from th
 {summary_table(validation.counted, "kernels")}"""
 
 
-def loads() -> str:
-    """Capacity and knee of series with four loads or more, out of fold."""
-    rows = [row for row in runs.cross_validated(TWO_FOLD).rows if row.metric in ("capacity", "knee")]
+def by_version() -> str:
+    """As shipped, by engine version, beside the published errors of others."""
+    rows = runs.as_shipped().counted
+    return f"""## By engine version, as shipped
+
+{summary_table(rows, "engine version")}
+
+### Beside what others publish
+
+{peers(rows, "as shipped")}"""
+
+
+def loads(folds: bool) -> str:
+    """Capacity and knee of series with four loads or more."""
+    found, how = tested(folds)
+    rows = [row for row in found if row.metric in ("capacity", "knee")]
     lines = [_line(row) for row in sorted(rows, key=lambda row: (row.metric, row.id))]
     return f"""## Along the load axis
 
-Series of four loads or more, with the constants of the two-fold test. Capacity is the largest output
+Series of four loads or more, {how}. Capacity is the largest output
 throughput; the knee is the load at which TPOT is half way, in the logarithm, between its values at the
 lightest and the heaviest load.
 
@@ -154,9 +175,10 @@ def of_set(title: str, names: Sequence[str], words: str) -> str:
     return f"## {title}\n\n{words}\n\n{shown}"
 
 
-def tensorrt() -> str:
-    """The TensorRT-LLM tables out of fold, by set, card and model."""
-    rows = [row for row in runs.cross_validated(TWO_FOLD).rows if row.group["set"] in ("trt10", "trt011")]
+def tensorrt(folds: bool) -> str:
+    """The TensorRT-LLM tables by version, card and model."""
+    found, how = tested(folds)
+    rows = [row for row in found if row.group["set"] in ("trt10", "trt011")]
     pairs = _by_pair(rows, "gpu")
     lines = [
         [version, gpu, WORDS[metric], *cells(errors)]
@@ -165,7 +187,7 @@ def tensorrt() -> str:
     ]
     return f"""## The TensorRT-LLM tables
 
-Offline throughput of versions 0.11 and 1.0 as NVIDIA publishes it, with the constants of the two-fold test.
+Offline throughput of versions 0.11 and 1.0 as NVIDIA publishes it, {how}.
 
 {table(["engine version", "gpu", "", *HEADER], lines)}
 
@@ -206,17 +228,20 @@ def _gauge_line(run: runs.Recorded, name: str) -> list[str]:
     return [name, *(f"{value:.1f}" for value in values)]
 
 
-def misses() -> str:
-    """The largest errors out of fold, one a set-up."""
+def misses(folds: bool) -> str:
+    """The largest errors, one a set-up."""
+    found, how = tested(folds)
     lines = []
     for metric in METRICS:
-        mine = [row for row in runs.cross_validated(TWO_FOLD).rows if row.metric == metric]
+        mine = [row for row in found if row.metric == metric]
         seen: set[str] = set()
         for row in sorted(mine, key=lambda row: -abs(row.error_pct)):
             if row.setup not in seen and len(seen) < _WORST:
                 seen.add(row.setup)
                 lines.append(_line(row))
-    return "## The largest misses\n\n" + table(["", "", "measured", "predicted", "%"], lines)
+    return f"## The largest misses\n\nOne a set-up, {how}.\n\n" + table(
+        ["", "", "measured", "predicted", "%"], lines
+    )
 
 
 def not_counted() -> str:
@@ -239,25 +264,27 @@ def skipped() -> str:
     return "## Not simulated\n\n" + table(["rows", "reason"], lines)
 
 
-def page() -> str:
-    """The whole page."""
+def page(folds: bool = True) -> str:
+    """The whole page; without *folds* what is tested out of fold is left out."""
+    out_of_fold = [two_fold(), transfer()] if folds else [_LEFT_OUT, by_version()]
     parts = [
         _INTRODUCTION,
-        two_fold(),
-        transfer(),
-        loads(),
+        *out_of_fold,
+        loads(folds),
         rtx(),
         of_set("A cache that is too small", ("den",), _DEN),
-        tensorrt(),
+        tensorrt(folds),
         of_set("MLPerf", ("mlpv41",), _MLPERF),
         shipped(),
-        misses(),
+        misses(folds),
         not_counted(),
         skipped(),
     ]
     return "\n\n".join(part.strip() for part in parts if part) + "\n"
 
 
+_LEFT_OUT = """Written with `--as-shipped`: how constants hold on set-ups, cards and models that they were
+not fitted on is not told here; `python docs/accuracy.py` writes that too."""
 _DEN = """Bursts of equal requests on A100s, the KV cache as the log states it or as the memory that was free:
 throughput hangs on how many sequences fit. Series t1 ran on two nodes, t3, t6 and t8 on two GPUs without
 NVLink; t7, on one GPU, is the one that measures the engine. As shipped."""
@@ -267,4 +294,4 @@ shipped."""
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page(), encoding="utf-8")
+    PAGE.write_text(page("--as-shipped" not in sys.argv), encoding="utf-8")
