@@ -39,7 +39,7 @@ def test_a_decode_kernel_is_found_again() -> None:
     for name in ("bytes_per_s", "head_sequence_s", "exponent", "overhead_s", "regroup_s"):
         assert fitted.section[name] == pytest.approx(getattr(TRUE, name), rel=0.02)
     assert fitted.errors.p90_pct < 0.5
-    assert "cached_bytes_per_s" not in fitted.section
+    assert not {"cached_bytes_per_s", "residual"} & fitted.section.keys()
 
 
 def test_a_step_that_shapes_share_is_carried_to_shapes_not_seen() -> None:
@@ -97,11 +97,21 @@ def test_what_four_kv_heads_cost_is_told_from_what_the_ratio_costs() -> None:
     assert kernel.kv_residual.factor(new_tokens=1024, kv_heads=2) < 1.1
 
 
+def test_a_token_opens_a_page_of_its_own() -> None:
+    """Pages of 16: the token being decoded is the 16th of one page, or the first of the next."""
+    rows = decode_rows(TRUE).head(3).assign(kv_len=[15, 16, 31])
+    assert calls_of(rows).contexts.tolist() == [16.0, 32.0, 32.0]
+
+
 def test_too_few_rows_are_refused_in_a_sentence() -> None:
-    """Which section, how many there are, and how many it takes."""
+    """Which section, how many there are, and how many it takes: of rows, and of shapes."""
     few = decode_rows(TRUE).head(20)
     with pytest.raises(InputFault, match=r"attention_decode: 20 rows of .* shapes are too few"):
         fit_decode(few, "attention_decode", CARD)
+    alike = decode_rows(TRUE)
+    alike = alike[(alike["heads"] == 8) & (alike["kv_heads"] == 8)]
+    with pytest.raises(InputFault, match=r"attention_decode: 25 rows of 5 shapes are too few"):
+        fit_decode(alike, "attention_decode", CARD)
 
 
 def test_a_surface_keeps_the_nodes_that_bend_and_fills_where_no_row_is() -> None:

@@ -13,14 +13,14 @@ import pytest
 from sim.calibration.all_reduce import fit_all_reduce
 from sim.calibration.backends import backend_of, is_eager
 from sim.calibration.check import check
-from sim.calibration.fit import fit_profile
+from sim.calibration.fit import fit_kernels, fit_profile, profile_with
 from sim.calibration.folds import FOLDS, folds_of, shapes_of
 from sim.calibration.gemm import fit_gemm
 from sim.calibration.profile_text import profile_text
 from sim.calibration.smooth import Smooth, fit_logs
 from sim.calibration.table import COLUMNS
 from sim.faults import InputFault
-from sim.hardware import HardwareProfile
+from sim.hardware import Gemm, HardwareProfile, Roofline
 from sim.scenario.references import entry
 from sim.scenario.tree import Faults, Place
 from sim.scenario.yaml_core import read_text
@@ -157,6 +157,46 @@ def test_a_fitted_profile_reads_back_as_it_was_written() -> None:
     assert "covariance" in read["provenance"]["kernels.gemm.bf16"]
 
 
+def test_what_it_takes_to_quantise_is_a_rate_of_its_own() -> None:
+    """8-bit layers whose inputs are quantised at 1.5 TB/s; 16-bit layers have no such step."""
+    rows = linear_rows(dtype="fp8")
+    rows = rows[rows["n"].isin(_EDGES[::2]) & rows["k"].isin(_EDGES[::2])]
+    true = Gemm(Roofline(1.4e15, 2.8e12, 3.0, 4e-6), 1.0, 1.0, quantise_bytes_per_s=1.5e12)
+    rows["time_us"] = 1e6 * true.looped_s(*(rows[name].to_numpy() for name in ("m", "n", "k")))
+    fitted = fit_gemm(rows, "fp8", profile())
+    assert fitted.section["quantise_bytes_per_s"] == pytest.approx(1.5e12, rel=0.05)
+    assert fitted.errors.p90_pct < 1.0
+    assert "quantise_bytes_per_s" not in fit_gemm(linear_rows(), "bf16", profile()).section
+
+
+def test_what_disturbs_a_collective_only_slows_it() -> None:
+    """Each size thrice, once three times as slow: the fit is that of the undisturbed times."""
+    calm = collective_rows(_VLLM)
+    disturbed = pd.concat([calm, calm, calm.assign(time_us=3 * calm["time_us"])], ignore_index=True)
+    fits = [fit_all_reduce(rows, 4, "all_reduce", profile()) for rows in (calm, disturbed)]
+    for name in ("latency_s", "bytes_per_s", "exponent"):
+        assert fits[1].section[name] == pytest.approx(fits[0].section[name], rel=1e-3)
+
+
+def test_the_profile_s_own_backend_stays_its_own() -> None:
+    """However many rows another one has; a class of too few rows beside others is left out, and said."""
+    few = linear_rows().groupby(["n", "k"]).head(1).head(4)
+    table = pd.concat([
+        collective_rows("aiconfigurator-custom_allreduce-vllm_custom_graph"),
+        collective_rows("aiconfigurator-nccl-nccl", slower=2.0),
+        collective_rows("aiconfigurator-nccl-nccl", slower=2.0),
+        few, linear_rows(_TRTLLM),
+    ])  # fmt: skip
+    fits, notes = fit_kernels(table, profile())
+    made = profile_with(base(), fits)
+    assert made.get("kernel_source", "vllm") == "vllm"
+    assert made["kernels"]["gemm"] == base()["kernels"]["gemm"]
+    assert made["kernel_sources"]["trtllm"]["gemm"].keys() >= {"bf16"}
+    assert notes == [
+        "left out: vllm: gemm bf16: 4 rows of 4 shapes (n, k) are too few for a fit; it needs 24 of 6"
+    ]
+
+
 def test_small_weights_that_were_cached_are_read_from_memory_in_a_server() -> None:
     """A loop reads 8 MiB three times as fast as memory could; the table keeps that, the server does not."""
     rows = linear_rows()
@@ -175,6 +215,11 @@ def test_too_few_points_are_refused() -> None:
     """The sentence says how many there are and how many it takes."""
     with pytest.raises(InputFault, match=r"4 rows of 4 shapes .* too few for a fit; it needs"):
         fit_profile(linear_rows().groupby(["n", "k"]).head(1).head(4), base())
+    rows = linear_rows()
+    with pytest.raises(InputFault, match=r"40 rows of 5 shapes .* too few"):
+        fit_profile(rows[(rows["n"] == 512) & rows["k"].isin(_EDGES[:5])], base())
+    with pytest.raises(InputFault, match=r"20 rows of 20 shapes .* too few"):
+        fit_profile(rows[rows["m"] == 16].head(20), base())
     with pytest.raises(InputFault, match="3 sizes are too few"):
         fit_all_reduce(collective_rows(_VLLM).head(3), 4, "all_reduce", profile())
 

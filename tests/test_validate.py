@@ -16,6 +16,7 @@ from sim.validation.accuracy_text import accuracy_text
 from sim.validation.points import read_points
 from sim.validation.score import METRICS, measured_of, summary_of
 from sim.validation.series import _load_at
+from sim.validation.setups import below_capacity
 from sim.validation.unfit import told_unfit, unfit_of
 from sim.validation.validate import validate
 
@@ -110,6 +111,17 @@ def test_throughput_counts_where_the_rate_is_not_kept_up_with(tmp_path: Path) ->
     assert [measured.metric for measured in measured_of(point)] == ["out_tok_s", "ttft_saturated_ms"]
     (kept_up,) = read_points(write_table(tmp_path / "points.csv", [{**row, "req_per_s": 99}])).rows
     assert [measured.metric for measured in measured_of(kept_up)] == ["ttft_ms"]
+    (behind,) = read_points(write_table(tmp_path / "points.csv", [{**row, "req_per_s": 90}])).rows
+    assert not below_capacity(behind, None)
+
+
+def test_a_rate_near_what_the_server_does_offline_saturates_it(tmp_path: Path) -> None:
+    """Where a row does not say what was served: 80 a second of 100 are below capacity, 90 are not."""
+    rows = [{**RATE, "load_value": rate, "req_per_s": "", "ttft_mean_ms": 900} for rate in (80, 90)]
+    below, near = read_points(write_table(tmp_path / "points.csv", rows)).rows
+    assert below_capacity(below, 100.0)
+    assert not below_capacity(near, 100.0)
+    assert below_capacity(near, None)
 
 
 def test_the_command_prints_the_contracts_document_and_writes_its_files(tmp_path: Path) -> None:
