@@ -74,6 +74,13 @@ def test_a_linear_layer_counts_its_flops_and_bytes() -> None:
     assert Gemm(Roofline(1.0, 1e30, 20, 0.0), 2.0, 2.0).seconds(2.0, 3, 5) == pytest.approx(60)
 
 
+def test_a_step_that_quantises_comes_on_top() -> None:
+    """m = 2, k = 5: ten inputs at three bytes each, at 10 B/s 3 s beside what the product takes."""
+    product = Gemm(Roofline(1.0, 1e30, 20, 0.0), 1.0, 1.0)
+    both = replace(product, quantise_bytes_per_s=10.0)
+    assert both.seconds(2.0, 3, 5) == pytest.approx(product.seconds(2.0, 3, 5) + 3.0)
+
+
 @given(
     chunks=st.lists(st.integers(min_value=1, max_value=4096), min_size=2, max_size=6),
     cached=st.integers(min_value=0, max_value=10_000),

@@ -77,3 +77,17 @@ def test_a_profile_says_which_backends_it_knows() -> None:
     assert profile.kernels == alone.kernels
     with pytest.raises(sim.InputFault, match=r"kernel_source must be vllm, sglang, .* did you mean sglang"):
         scenario(kernel_source="sglnag")
+
+
+def test_a_card_is_as_slow_whichever_backend_runs() -> None:
+    """An efficiency belongs to the card: at half of it, both backends' layers compute half as fast."""
+    mapping = two_backends()
+    slow = {
+        **mapping,
+        "efficiency": {"compute": 0.5},
+        "provenance": {**mapping["provenance"], "efficiency": {"kind": "estimated", "source": "a test"}},
+    }
+    for source in ("vllm", "sglang"):
+        usual, half = (HardwareProfile.from_mapping(one).with_source(source) for one in (mapping, slow))
+        rates = [card.gemm("bf16").roofline.flops_per_s for card in (usual, half)]
+        assert rates[1] == rates[0] / 2

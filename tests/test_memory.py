@@ -223,6 +223,27 @@ def test_tensor_parallelism_costs_buffers_and_graphs_cost_a_pool() -> None:
     assert overhead(non_torch_bytes=0) == overhead() - 2**28
 
 
+def test_what_an_engine_leaves_free_or_cannot_use_is_no_cache() -> None:
+    """Of a pool a tenth stays free, of the rest a twentieth is lost between blocks; a given pool is given."""
+    whole = memory_ledger(CARD, LLAMA, engine())
+    free = memory_ledger(CARD, LLAMA, engine(free_gpu_memory_fraction=0.9))
+    both = memory_ledger(CARD, LLAMA, engine(free_gpu_memory_fraction=0.9, kv_fragmentation=0.05))
+    assert free.kv_cache_bytes == int(0.9 * whole.kv_cache_bytes)
+    assert both.fragmentation_bytes == int(0.05 * free.kv_cache_bytes)
+    assert both.kv_cache_bytes + both.fragmentation_bytes == free.kv_cache_bytes
+    assert both.kv_cache_tokens < free.kv_cache_tokens < whole.kv_cache_tokens
+    given = memory_ledger(CARD, LLAMA, engine(free_gpu_memory_fraction=0.5, kv_cache_memory_bytes=GIB))
+    assert given.kv_cache_bytes == GIB
+
+
+def test_activations_are_those_of_the_batch_that_the_engine_profiled() -> None:
+    """A budget of 16,384 tokens profiled with 2,048 of them holds back what a budget of 2,048 does."""
+    profiled = memory_ledger(CARD, LLAMA, engine(max_num_batched_tokens=16384, profiled_tokens=2048))
+    assert profiled.activation_bytes == memory_ledger(CARD, LLAMA, engine()).activation_bytes
+    larger = memory_ledger(CARD, LLAMA, engine(max_num_batched_tokens=16384)).activation_bytes
+    assert larger > profiled.activation_bytes
+
+
 def test_the_ledger_as_a_document_has_the_promised_keys() -> None:
     """`memory --json` prints these, in this order."""
     ledger = memory_ledger(CARD, LLAMA, engine())
