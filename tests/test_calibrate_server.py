@@ -16,7 +16,7 @@ import sim
 from sim.calibration.constants import Constants, constants_of
 from sim.calibration.measured_load import MeasuredLoad
 from sim.calibration.result_files import read_result_file, read_result_files
-from sim.calibration.served import calibrate, served
+from sim.calibration.served import calibrate, observed, served
 from sim.calibration.server_answer import ServerCalibration, calibrate_server
 from sim.cli.main import app
 from sim.faults import InputFault
@@ -174,6 +174,15 @@ def test_the_load_is_the_file_s(results: Sequence[Path]) -> None:
     gaps_s = rated.requests.arrival_s[1:] - rated.requests.arrival_s[:-1]
     assert gaps_s.tolist() == pytest.approx([1 / 3] * 39)
     assert served(_load(kind="burst", value=None), server()).requests.arrival_s.tolist() == [0.0] * 40
+
+
+def test_each_latency_is_fitted_once() -> None:
+    """Its mean, else its median; ITL only where there is no TPOT; an open loop's throughput is its rate."""
+    told = {"ttft_p50_s": 0.1, "ttft_mean_s": 0.2, "e2e_p50_s": 3.0, "e2e_p99_s": 9.0, "itl_mean_s": 0.02}
+    closed = observed(_load(metrics={**told, "itl_p50_s": 0.01, "output_throughput": 50.0}))
+    assert closed == {"ttft_mean_s": 0.2, "itl_mean_s": 0.02, "e2e_p50_s": 3.0, "output_throughput": 50.0}
+    paced = observed(_load(kind="rate", metrics={**told, "tpot_mean_s": 0.03, "output_throughput": 50.0}))
+    assert paced == {"ttft_mean_s": 0.2, "tpot_mean_s": 0.03, "e2e_p50_s": 3.0}
 
 
 def test_what_cannot_be_calibrated_is_said() -> None:

@@ -14,8 +14,9 @@ from validation_tables import CLOSED, as_predicted, write_table
 from sim.cli.main import app
 from sim.validation.accuracy_text import accuracy_text
 from sim.validation.points import read_points
+from sim.validation.predict import cases_of
 from sim.validation.score import METRICS, measured_of, summary_of
-from sim.validation.series import _load_at
+from sim.validation.series import _load_at, series_rows
 from sim.validation.setups import below_capacity
 from sim.validation.unfit import told_unfit, unfit_of
 from sim.validation.validate import validate
@@ -51,6 +52,32 @@ def test_the_knee_is_where_the_curve_meets_the_limit() -> None:
     assert _load_at(loads, loads**2, 25.0) == pytest.approx(5.0)
     assert _load_at(loads, loads**2, 400.0) == pytest.approx(20.0)
     assert _load_at(loads, loads**2, 1e6) == pytest.approx(32.0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "metrics"),
+    [
+        ([{}, {}, {}, {}], {"capacity": True, "knee": True}),
+        ([{}, {}, {}], {}),
+        ([{"out_tok_s": ""}, {}, {}, {}], {"knee": True}),
+        ([{"unfit": "tpot: a guess"}, {}, {}, {}], {"capacity": False, "knee": False}),
+        ([{"unfit": "out_tok_s: a guess"}, {}, {}, {}], {"capacity": False, "knee": True}),
+        ([{"grade": "B"}, {}, {}, {}], {"capacity": False, "knee": False}),
+        ([{"load_kind": "offline"}] * 4, {}),
+    ],
+)
+def test_a_series_says_no_more_than_all_its_loads(
+    tmp_path: Path, changes: list[dict[str, str]], metrics: dict[str, bool]
+) -> None:
+    """Four loads at least; no capacity where one is unknown; nothing counts that rests on a row that does
+    not; and an offline batch's label is no load."""
+    rows = [
+        {**row, "out_tok_s": 100 * n, "tpot_mean_ms": 10 * n, **change}
+        for n, row, change in zip((1, 2, 3, 4), LOADS, changes, strict=False)
+    ]
+    cases, _ = cases_of(read_points(write_table(tmp_path / "points.csv", rows)).rows)
+    predictions = {case.point.id: {"out_tok_s": 1.0, "tpot_mean_ms": 10.0} for case in cases}
+    assert {row.metric: row.counts for row in series_rows(cases, predictions, [])} == metrics
 
 
 def test_rows_that_cannot_be_said_are_listed_with_the_reason(tmp_path: Path) -> None:
