@@ -13,7 +13,7 @@ import pytest
 from sim.calibration.all_reduce import fit_all_reduce
 from sim.calibration.backends import backend_of, is_eager
 from sim.calibration.check import check
-from sim.calibration.fit import fit_kernels, fit_profile, profile_with
+from sim.calibration.fit import fit_kernels, fit_profile, profile_with, standing_in
 from sim.calibration.folds import FOLDS, folds_of, shapes_of
 from sim.calibration.gemm import fit_gemm
 from sim.calibration.profile_text import profile_text
@@ -260,3 +260,13 @@ def test_a_source_names_its_backend(source: str, backend: str) -> None:
     """Whose kernels they are, not who published them."""
     assert backend_of(source) == backend
     assert is_eager(source) == source.endswith("eager")
+
+
+def test_a_profile_that_stands_in_for_a_new_card_says_so_of_each_number() -> None:
+    """Only what is fitted afterwards is measured; the table's name for the card is the profile's alias."""
+    stand_in = standing_in(base(), ["RTX 5090"])
+    read = HardwareProfile.from_mapping(stand_in)
+    assert read.aliases == ("RTX 5090",)
+    assert "kernels.gemm.bf16" in read.estimated_keys()
+    assert "kernels.gemm.bf16" not in profile().estimated_keys()
+    assert read.provenance("memory_bytes").source.startswith(f"that of {CARD}: ")

@@ -158,7 +158,20 @@ def test_a_table_of_another_card_is_refused(tmp_path: Path) -> None:
     assert faults_of(a, b) == [several]
     assert faults_of(written(tmp_path / "c.csv", here, there)) == [several]
     (unknown,) = faults_of(written(tmp_path / "d.csv", gemm(gpu="a100-80gb-sx")))
-    assert unknown.endswith("did you mean a100-80gb-sxm?")
+    assert "did you mean a100-80gb-sxm? (for a card" in unknown
+
+
+def test_a_card_without_a_profile_is_read_with_one_that_stands_in(tmp_path: Path) -> None:
+    """Its table is refused with what to do, and read with --base; a known card's and two new ones are not."""
+    new = written(tmp_path / "new.csv", gemm(gpu="NVIDIA GeForce RTX 5090"))
+    (fault,) = faults_of(new)
+    assert fault.endswith("(for a card without a profile: `calibrate fit --base NAME`)")
+    l40s = profile_of("l40s-48gb-pcie")
+    assert read_tables([new], l40s, stands_in=True).card is l40s
+    assert "is unknown" in faults_of(new, card="l40s-48gb-pcie")[0]
+    for others in ((gemm(gpu="h100-80gb-sxm"),), (gemm(gpu="one"), gemm(gpu="two"))):
+        with pytest.raises(InputFault, match=r"is of h100-80gb-sxm|several cards \(one, two\)"):
+            read_tables([written(tmp_path / "others.csv", *others)], l40s, stands_in=True)
 
 
 def test_what_no_fit_knows_is_kept_apart_and_counted(path: Path) -> None:

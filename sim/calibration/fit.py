@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import combinations
@@ -126,6 +126,15 @@ def profile_with(base: Mapping[str, Any], fits: list[Fit]) -> dict[str, Any]:
         del profile["kernel_sources"]
     HardwareProfile.from_mapping(profile)
     return profile
+
+
+def standing_in(base: Mapping[str, Any], gpus: Sequence[str]) -> dict[str, Any]:
+    """The profile *base* for a card that has none and is called *gpus*: all of it an estimate."""
+    origins = {
+        key: {"kind": "estimated", "source": f"that of {base['name']}: {origin['source']}"}
+        for key, origin in base["provenance"].items()
+    }
+    return {**base, "aliases": list(gpus), "provenance": origins}
 
 
 def _jobs(rows: pd.DataFrame, card: HardwareProfile) -> Iterator[Job]:

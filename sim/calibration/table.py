@@ -68,14 +68,16 @@ class KernelTable:
         return {str(reason): int(count) for reason, count in counts.items()}
 
 
-def read_tables(paths: Iterable[str | Path], card: HardwareProfile | None = None) -> KernelTable:
+def read_tables(
+    paths: Iterable[str | Path], card: HardwareProfile | None = None, *, stands_in: bool = False
+) -> KernelTable:
     """One or several tables (.csv, .csv.gz, .parquet) of one card, as one.
 
     Without *card* it is the hardware profile that has the table's `gpu` as its name or alias; with it, the
-    table must be of that card. Raises InputFault with the faults of all files, the first 20 of each in full:
-    missing columns, cells without the number an operation needs, an unknown, mixed or other card, times whose
-    unit cannot be microseconds, a table given twice. Rows faster than the card's peak, and unknown operations
-    and dtypes, are left out and said.
+    table must be of that card, or, where it *stands_in*, of one that no profile is of. Raises InputFault with
+    the faults of all files, the first 20 of each in full: missing columns, cells without the number an
+    operation needs, an unknown, mixed or other card, times whose unit cannot be microseconds, a table given
+    twice. Rows faster than the card's peak, and unknown operations and dtypes, are left out and said.
     """
     files = [Path(path) for path in paths]
     if not files:
@@ -89,7 +91,7 @@ def read_tables(paths: Iterable[str | Path], card: HardwareProfile | None = None
             notes += remarks
         except InputFault as fault:
             faults += fault.faults
-    return table_of(cells, card, faults, notes)
+    return table_of(cells, card, faults, notes, stands_in=stands_in)
 
 
 def table_of(
@@ -97,6 +99,8 @@ def table_of(
     card: HardwareProfile | None = None,
     faults: Iterable[str] = (),
     notes: Iterable[str] = (),
+    *,
+    stands_in: bool = False,
 ) -> KernelTable:
     """The table of the rows of files, each indexed by its line there; as `read_tables`.
 
@@ -112,7 +116,7 @@ def table_of(
         except InputFault as fault:
             faults += fault.faults
     try:
-        card = _one_card(tables, card)
+        card = _one_card(tables, card, stands_in)
     except InputFault as fault:
         raise InputFault([*faults, *fault.faults]) from None
     for path, table in tables.items():
@@ -230,28 +234,36 @@ def _unknown(rows: pd.DataFrame) -> pd.Series:
     return reason
 
 
-def _one_card(tables: dict[Path, pd.DataFrame], card: HardwareProfile | None) -> HardwareProfile:
-    """The card of all *tables*. Raises InputFault for an unknown, a second, and another one than *card*."""
+def _one_card(
+    tables: dict[Path, pd.DataFrame], card: HardwareProfile | None, stands_in: bool
+) -> HardwareProfile:
+    """The card of all *tables*. Raises InputFault for an unknown, a second, and another one than *card*.
+
+    A card that *stands_in* is taken for the one that no profile is of.
+    """
     own = {name.casefold() for name in (card.name, *card.aliases)} if card else set()
-    cards: dict[str, HardwareProfile] = {card.name: card} if card else {}
+    cards: dict[str, HardwareProfile] = {}
+    new: list[str] = []
     faults = []
     for path, table in tables.items():
         for gpu in table["gpu"].unique():
-            if gpu.casefold() in own:
-                continue
             try:
-                found = profile_of(gpu)
-                cards[found.name] = found
+                found = card if card and gpu.casefold() in own else profile_of(gpu)
             except InputFault as fault:
-                faults += [f"{path}: gpu: {sentence}" for sentence in fault.faults]
+                new.append(gpu)
+                hint = "" if card else " (for a card without a profile: `calibrate fit --base NAME`)"
+                if not (card and stands_in):
+                    faults += [f"{path}: gpu: {what}{hint}" for what in fault.faults]
                 continue
+            cards[found.name] = found
             if card and found.name != card.name:
                 faults.append(f"{path}: the table is of {found.name}, the profile of {card.name}")
-    if not faults and len(cards) > 1:
-        faults = [f"the tables are of several cards ({', '.join(sorted(cards))}); give one card's"]
-    if faults or not cards:
+    names = sorted({*cards, *new})
+    if not faults and len(names) > 1:
+        faults = [f"the tables are of several cards ({', '.join(names)}); give one card's"]
+    if faults or not names:
         raise InputFault(faults)
-    return next(iter(cards.values()))
+    return card or cards[names[0]]
 
 
 def _refuse_copies(whole: pd.DataFrame, files: Sequence[Path]) -> None:

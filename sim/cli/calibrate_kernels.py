@@ -13,6 +13,7 @@ from sim.files import may_write, write_whole
 
 if TYPE_CHECKING:
     from sim.calibration.fit import Fit
+    from sim.calibration.table import KernelTable
 
 _tables = click.argument(
     "tables", nargs=-1, required=True, metavar="TABLE...", type=click.Path(path_type=Path)
@@ -28,6 +29,7 @@ def fit(tables: tuple[Path, ...], out: Path, base: str | None, page: Path | None
     """Fit a hardware profile to kernel tables of one card, with a page of its residuals.
 
     What the tables do not have (the datasheet's numbers, the price, other kernels) is the base profile's.
+    For a card that has no profile, --base names one whose datasheet holds, or a file with the card's own.
     """
     from sim.calibration.fit import fit_kernels, profile_with
     from sim.calibration.page import page_png
@@ -40,8 +42,8 @@ def fit(tables: tuple[Path, ...], out: Path, base: str | None, page: Path | None
     may_write(out)
     may_write(page)
     given = HardwareProfile.from_mapping(entry("hardware", base)) if base else None
-    table = read_tables(tables, given)
-    mapping = entry("hardware", base or table.card.name)
+    table = read_tables(tables, given, stands_in=True)
+    mapping = _called(entry("hardware", base or table.card.name), table)
     with progress_bar("fits") as progress:
         fits, notes = fit_kernels(table.rows, table.card, progress)
     for sentence in (*table.notes, *notes):
@@ -74,6 +76,17 @@ def check(profile: str, tables: tuple[Path, ...], source: str | None, as_json: b
         say_json(answer)
     else:
         say("\n".join(_check_lines(answer)))
+
+
+def _called(base: Mapping[str, Any], table: KernelTable) -> Mapping[str, Any]:
+    """The profile *base* for the card of *table*, which it may only stand in for."""
+    from sim.calibration.fit import standing_in
+
+    gpus, card = sorted(set(table.rows["gpu"])), table.card
+    if {gpu.casefold() for gpu in gpus} <= {name.casefold() for name in (card.name, *card.aliases)}:
+        return base
+    note(f"{', '.join(gpus)} has no profile: what the table lacks is {card.name}'s")
+    return standing_in(base, gpus)
 
 
 def _fit_lines(fits: list[Fit]) -> list[str]:
