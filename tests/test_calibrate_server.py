@@ -147,6 +147,17 @@ def test_the_text_names_constants_and_what_would_show_the_others(answer: ServerC
     assert "64 users  output tokens/s" in text
 
 
+def test_the_text_has_the_values_of_the_files(answer: ServerCalibration) -> None:
+    """A constant that is not identified is told as kept only if it is: the others may have moved it."""
+    from sim.report.calibration_text import server_text
+
+    document = answer.as_dict()
+    lost = next(one for one in document["constants"] if not one["identified"])
+    for value, words in ((lost["start"], "kept at"), (2.0 * lost["start"] + 1.0, "moved by the others from")):
+        document["constants"] = [{**lost, "value": value}]
+        assert f"{lost['key']}, {words} " in server_text(document)
+
+
 def _load(**changes: Any) -> MeasuredLoad:
     plain = MeasuredLoad(
         "r.json", "a tool", "concurrency", 4.0, 40, 0, 10.0, 800.0, 120.0, {"ttft_mean_s": 0.1}

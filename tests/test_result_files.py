@@ -130,6 +130,7 @@ VLLM_FAULTS = [
     ({"mean_ttft_ms": float("nan")}, "mean_ttft_ms must be a finite number > 0 (got nan)"),
     ({"mean_tpot_ms": "12 ms"}, "mean_tpot_ms must be a finite number > 0 (got '12 ms')"),
     ({"total_output_tokens": 10**9}, "output tokens/s, but its totals make"),
+    ({"mean_tpot_ms": 0.02}, "its mean TPOT is 2e-05 s, which no server reaches"),
     ({"failed": 30}, "30 of 90 requests failed"),
     ({"output_lens": [3, 4]}, "lists are of different lengths (60 input_lens, 2 output_lens, 60 ttfts)"),
     ({"input_lens": [0.5]}, "input_lens must be a list of whole numbers >= 1"),

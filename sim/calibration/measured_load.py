@@ -10,6 +10,7 @@ import numpy as np
 
 LATENCIES = ("ttft", "tpot", "itl", "e2e")
 STATISTICS = ("mean", "p50", "p99")
+_NO_SERVER_S = 1e-4  # shorter than any model's token
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,6 +151,12 @@ def check_load(load: MeasuredLoad, record: Record) -> None:
             f"{load.failed} of {load.completed + load.failed} requests failed, which the simulated load "
             "would not show; measure a load that the server answers"
         )
+    for name in ("tpot", "e2e"):
+        mean_s = load.metrics.get(f"{name}_mean_s", _NO_SERVER_S)
+        if mean_s < _NO_SERVER_S:
+            record.fault(
+                f"its mean {name.upper()} is {mean_s:.3g} s, which no server reaches; is the unit another?"
+            )
     stated = load.metrics.get("output_throughput")
     if stated is not None and load.duration_s > 0:
         counted = load.completed * load.output_tokens_mean / load.duration_s

@@ -22,9 +22,7 @@ def server_text(document: Mapping[str, Any]) -> str:
     if found:
         blocks.append(table(header, [_constant(constant) for constant in found]))
     if lost:
-        words = [
-            f"  {one['key']}, kept at {_value(one, one['start'])}: {one['would_show_it']}" for one in lost
-        ]
+        words = [f"  {one['key']}, {_unsure(one)}: {one['would_show_it']}" for one in lost]
         blocks.append(["not identified by these loads; what would show them:", *words])
     rows = [row for load in document["loads"] for row in _rows(load)]
     blocks.append(table(["load", "metric", "measured", "before", "after", "error"], rows))
@@ -52,6 +50,12 @@ def _constant(constant: Mapping[str, Any]) -> list[str]:
         _value(constant, constant["start"]),
         "no number of these" if loads is None else str(loads),
     ]
+
+
+def _unsure(constant: Mapping[str, Any]) -> str:
+    """The value of a constant that is not identified: the files have it where the others moved it."""
+    value, start = (_value(constant, constant[key]) for key in ("value", "start"))
+    return f"kept at {start}" if value == start else f"moved by the others from {start} to {value}"
 
 
 def _value(constant: Mapping[str, Any], value: float) -> str:
