@@ -223,6 +223,12 @@ def test_tensor_parallelism_costs_buffers_and_graphs_cost_a_pool() -> None:
     assert overhead(non_torch_bytes=0) == overhead() - 2**28
 
 
+def test_an_eight_bit_cache_has_scales_beside_the_weights() -> None:
+    """A factor of four bytes for keys and one for values in each of 32 layers."""
+    plain, eight = (memory_ledger(CARD, LLAMA, engine(kv_cache_dtype=name)) for name in ("auto", "fp8"))
+    assert eight.weights_bytes - plain.weights_bytes == 32 * 2 * 4
+
+
 def test_what_an_engine_leaves_free_or_cannot_use_is_no_cache() -> None:
     """Of a pool a tenth stays free, of the rest a twentieth is lost between blocks; a given pool is given."""
     whole = memory_ledger(CARD, LLAMA, engine())

@@ -17,7 +17,7 @@ from sim.validation.points import read_points
 from sim.validation.predict import cases_of
 from sim.validation.score import METRICS, measured_of, summary_of
 from sim.validation.series import _load_at, series_rows
-from sim.validation.setups import below_capacity
+from sim.validation.setups import Setup, below_capacity, setup_of
 from sim.validation.unfit import told_unfit, unfit_of
 from sim.validation.validate import validate
 
@@ -149,6 +149,20 @@ def test_a_rate_near_what_the_server_does_offline_saturates_it(tmp_path: Path) -
     assert below_capacity(below, 100.0)
     assert not below_capacity(near, 100.0)
     assert below_capacity(near, None)
+
+
+def test_one_user_and_one_request_leave_the_server_time(tmp_path: Path) -> None:
+    """Two do not; and a row of a plateau is what the server does at most, whatever rate it names."""
+    users = [{**CLOSED, "load_value": count} for count in (1, 2)]
+    batches = [{**CLOSED, "load_kind": "offline", "n_requests": count} for count in (1, 48)]
+    plateau = {**RATE, "notes": "the plateau of rising rates"}
+    rows = [{**row, "tpot_mean_ms": 10} for row in (*users, *batches, RATE, plateau)]
+    points = read_points(write_table(tmp_path / "points.csv", rows)).rows
+    assert [below_capacity(point, None) for point in points] == [True, False, True, False, True, False]
+    assert [setup.scenario.load for point in points[-2:] if isinstance(setup := setup_of(point), Setup)] == [
+        {"rate_per_s": 2},
+        {"mode": "burst"},
+    ]
 
 
 def test_the_command_prints_the_contracts_document_and_writes_its_files(tmp_path: Path) -> None:
