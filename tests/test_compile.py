@@ -214,3 +214,14 @@ def test_without_graphs_decodes_are_launched_as_well(asynchronous: bool) -> None
         assert batch.elapsed_s(200) == pytest.approx(single_s, rel=1e-5)
         many = model.elapsed_s(np.array([100]), np.array([context]), np.array([200]))
         assert many[0] == batch.elapsed_s(200)
+
+
+def test_attention_outgrows_the_launches_where_it_is_said_to() -> None:
+    """A step of 64 decodes is its launches up to the context that `host` names, and more from there."""
+    model = step_time(cuda_graphs=False, eager_layer_s=7e-4)
+    host_s, most_context = model.host(64)
+    reached = round(most_context + 64 / 2)
+    assert decode_s(model, 64, reached - 2) == pytest.approx(host_s, abs=1e-9)
+    assert decode_s(model, 64, reached + 2) > host_s + 1e-8
+    assert begun(model, 64, reached - 2).elapsed_s(1) == pytest.approx(host_s, abs=1e-9)
+    assert begun(model, 64, reached + 2).elapsed_s(1) > host_s + 1e-8

@@ -151,6 +151,22 @@ def test_a_rate_near_what_the_server_does_offline_saturates_it(tmp_path: Path) -
     assert below_capacity(near, None)
 
 
+def test_an_e2e_follows_from_a_closed_loop_s_ttft_and_tpot(tmp_path: Path) -> None:
+    """Of 64 tokens each, the first after 100 ms and 63 more at 10 ms: 730 ms; where one is told, that one."""
+    rows = [
+        {**CLOSED, "ttft_mean_ms": 100, "tpot_mean_ms": 10, **change}
+        for change in ({}, {"e2e_mean_ms": 800}, {"osl_dist": "lognormal"}, {"unfit": "tpot: a guess"})
+    ]
+    points = read_points(write_table(tmp_path / "points.csv", rows)).rows
+    told = [[one for one in measured_of(point) if one.metric == "e2e_ms"] for point in points]
+    assert [[(one.value, one.unfit) for one in found] for found in told] == [
+        [(730.0, "")],
+        [(800.0, "")],
+        [],
+        [(730.0, "a guess")],
+    ]
+
+
 def test_one_user_and_one_request_leave_the_server_time(tmp_path: Path) -> None:
     """Two do not; and a row of a plateau is what the server does at most, whatever rate it names."""
     users = [{**CLOSED, "load_value": count} for count in (1, 2)]

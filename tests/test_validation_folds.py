@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from validation_tables import CLOSED, write_table
 
-from sim.calibration.constants import constants_of
+from sim.calibration.constants import Constants, constants_of
+from sim.calibration.observation import Observation
 from sim.validation.folds import OTHER_CARD, TWO_FOLD, folded, splits_of, spread_out
 from sim.validation.points import read_points
 from sim.validation.predict import Predictor, cases_of, shortened
@@ -61,6 +65,28 @@ def test_folds_find_the_constants_that_a_table_was_made_with(tmp_path: Path) -> 
     assert summary_of(found.rows)["tpot_ms"]["p90_abs_pct"] < 2
     assert summary_of(found.rows)["tpot_ms"]["n"] == len(SETUPS)
     assert found.count >= 2
+
+
+def test_a_fit_is_shown_what_counts_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither what is unfit, nor an E2E that follows from TTFT and TPOT, nor a row of a lesser grade."""
+    shown: dict[str, set[str]] = {}
+
+    def fit_constants(observations: Sequence[Observation], *given: Any, **how: Any) -> Any:
+        shown.update({one.case.point.id: set(one.metrics) for one in observations})
+        return SimpleNamespace(constants=lambda card: Constants(), count=0)
+
+    monkeypatch.setattr("sim.validation.folds.fit_constants", fit_constants)
+    rows = [{**row, "tpot_mean_ms": 30, "ttft_mean_ms": 300} for row in SETUPS]
+    rows[1] |= {"unfit": "ttft: a guess"}
+    rows[2] |= {"grade": "B"}
+    cases, _ = cases_of(read_points(write_table(tmp_path / "points.csv", rows)).rows)
+    said = {"tpot_mean_ms": 30.0, "ttft_mean_ms": 300.0, "e2e_mean_ms": 750.0}
+    found = folded(cases, TWO_FOLD, lambda case, constants: said)  # type: ignore[arg-type, return-value]
+    assert shown["r0"] == {"tpot_mean_ms", "ttft_mean_ms"}
+    assert shown["r1"] == {"tpot_mean_ms"}
+    assert "r2" not in shown
+    assert {row.id for row in found.rows} == {f"r{number}" for number in range(len(rows))} - {"r2"}
+    assert {row.metric for row in found.rows if row.id == "r1"} == {"tpot_ms"}
 
 
 def test_a_short_run_differs_in_its_requests_alone(tmp_path: Path) -> None:
