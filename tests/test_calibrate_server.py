@@ -187,6 +187,21 @@ def test_the_load_is_the_file_s(results: Sequence[Path]) -> None:
     assert served(_load(kind="burst", value=None), server()).requests.arrival_s.tolist() == [0.0] * 40
 
 
+def test_so_many_loads_halve_an_interval_and_one_less_does_not(answer: ServerCalibration) -> None:
+    """What a constant's document says of how many it would need, where any number would do."""
+    fit, loads = answer.fit, len(answer.served)
+    key_of = [coordinate.kind.key for coordinate in fit.space.coordinates]
+    told = {
+        key_of.index(constant["key"]): wanted
+        for constant in answer.constants()
+        if (wanted := constant["loads_for_half_the_interval"])
+    }
+    assert told
+    for index, wanted in told.items():
+        half = fit.sd_u(index) / 2
+        assert fit.sd_u(index, wanted / loads) <= half < fit.sd_u(index, (wanted - 1) / loads)
+
+
 def test_each_latency_is_fitted_once() -> None:
     """Its mean, else its median; ITL only where there is no TPOT; an open loop's throughput is its rate."""
     told = {"ttft_p50_s": 0.1, "ttft_mean_s": 0.2, "e2e_p50_s": 3.0, "e2e_p99_s": 9.0, "itl_mean_s": 0.02}

@@ -81,6 +81,27 @@ def test_what_the_engine_refused_is_refused(report: Report) -> None:
     assert missed(report, REFUSAL) == set()
 
 
+def test_what_fits_is_not_refused(tmp_path: Path) -> None:
+    """The same pool with a context that it holds: refused by that log, it would count as a miss."""
+    text = LOGS.read_text(encoding="utf-8")
+    head, refused = text.splitlines()[0], next(line for line in text.splitlines() if line.startswith("K03,"))
+    table = tmp_path / "logs.csv"
+    table.write_text(f"{head}\n{refused.replace(',29000,', ',16000,')}\n", encoding="utf-8")
+    assert missed(check_logs(table), REFUSAL) == {"K03"}
+
+
+def test_a_printed_memory_is_known_to_half_its_last_digit(tmp_path: Path) -> None:
+    """4.5 GiB may be 4.45 to 4.55; bytes are exact."""
+    table = tmp_path / "logs.csv"
+    names = "id,engine_version,gpu,tp,model,max_model_len,reported_kv_tokens,reported_blocks,notes"
+    notes = ("KV memory 4.5 GiB", "KV memory 4.50 GiB", "4831838208 bytes for k/v cache")
+    lines = [f"L{i},vLLM 0.11,L4,1,Llama-3-8B,,,,{note}" for i, note in enumerate(notes)]
+    table.write_text("\n".join([names, *lines]) + "\n", encoding="utf-8")
+    logs = read_logs(table)
+    assert [log.pool_bytes for log in logs] == [4.5 * 2**30] * 3
+    assert [log.pool_digit_bytes for log in logs] == pytest.approx([0.05 * 2**30, 0.005 * 2**30, 0.0])
+
+
 def test_raising_the_context_limit_shrinks_a_v0_pool_until_prompts_are_chunked(tmp_path: Path) -> None:
     """vllm#10517: activations grow with max_model_len, as a prompt is one step, and drop where the engine
     itself turns chunked prefill on."""

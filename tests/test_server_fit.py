@@ -124,6 +124,7 @@ def test_a_host_that_never_shows_is_hidden_not_without_time() -> None:
         assert fit.overlapped
         assert not fit.identified[fit.space.index("host_step_s", "card")]
         assert interval(fit, "host_step_s")[1] > 1e-3
+        assert min(interval(fit, name)[0] for name in ("host_step_s", "host_sequence_s")) == 0.0
 
 
 def test_what_the_loads_do_not_show_stays_where_it_began() -> None:
