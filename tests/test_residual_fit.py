@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
 
 from sim.calibration.folds import errors_of, folds_of, held_out, shapes_of
 from sim.calibration.residual_fit import Smoothing, choose_nodes, fit_residuals, spread_nodes
+from sim.calibration.smooth import Coefficient, fit_logs
 
 _N = np.array([64.0, 128.0, 256.0, 512.0, 1024.0])
 _M = np.array([1.0, 4.0, 16.0, 64.0, 65.0, 256.0])
@@ -90,3 +92,19 @@ def test_errors_are_of_the_ratio() -> None:
     errors = errors_of(np.array([2.0, 0.5, 1.0]), np.ones(3))
     assert (errors.median_pct, errors.points) == (50.0, 3)
     assert np.isclose(errors.p90_pct, 90.0)
+
+
+def test_of_a_coefficient_at_its_bound_the_rows_say_nothing_more() -> None:
+    """A rate that would be twice what the card has: its variance is 0, and that of the other is not."""
+    work = np.geomspace(1.0, 1e3, 24)
+    noise = np.exp(np.random.default_rng(1).normal(0, 0.05, len(work)))
+
+    def seconds(values: Mapping[str, float]) -> np.ndarray:
+        return values["start_s"] + work / values["rate"]
+
+    measured_s = noise * seconds({"start_s": 5.0, "rate": 2.0})
+    coefficients = [Coefficient("start_s", 1.0, 0.1, 100.0), Coefficient("rate", 0.5, 0.1, 1.0)]
+    smooth = fit_logs(seconds, measured_s, coefficients, np.arange(len(work)))
+    assert np.isclose(smooth.values["rate"], 1.0, rtol=1e-2)
+    assert smooth.covariance["rate"] == (0.0, 0.0)
+    assert smooth.covariance["start_s"][0] > 0.0
