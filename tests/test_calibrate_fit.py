@@ -147,6 +147,8 @@ def test_a_row_of_a_backend_that_is_not_there_is_skipped_and_said() -> None:
     assert answer["gemm"]["n"] == 0
     assert answer["skipped"] == {f"{CARD} has no kernels of another": len(table)}
     assert check(profile(), table, source="vllm")["gemm"]["n"] == len(table)
+    with pytest.raises(InputFault, match="has no kernels of vlm; did you mean vllm"):
+        check(profile(), table, source="vlm")
 
 
 def test_a_fitted_profile_reads_back_as_it_was_written() -> None:

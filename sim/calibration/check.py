@@ -9,6 +9,7 @@ import numpy as np
 from sim.calibration.attention import attention_s, calls_of, section_of
 from sim.calibration.backends import with_backends
 from sim.calibration.folds import errors_of
+from sim.faults import InputFault, did_you_mean
 from sim.hardware import Gemm, HardwareProfile
 
 if TYPE_CHECKING:
@@ -21,11 +22,14 @@ _TWINS = {"bf16": "fp16", "fp16": "bf16"}
 def check(profile: HardwareProfile, table: pd.DataFrame, source: str | None = None) -> dict[str, Any]:
     """Errors by operation, in all and by source and dtype; rows that the profile cannot predict are skipped.
 
-    With *source* all rows are predicted with that backend's kernels, whatever they are of. The result is the
-    contract's of `calibrate check --json`.
+    With *source* all rows are predicted with that backend's kernels, whatever they are of; InputFault if the
+    profile has none. The result is the contract's of `calibrate check --json`.
     """
     rows = with_backends(table)
     if source is not None:
+        if not _has(profile, source):
+            near = did_you_mean(source, [profile.kernel_source, *profile.kernel_sources])
+            raise InputFault(f"{profile.name} has no kernels of {source}{near}")
         rows = rows.assign(backend=source)
     predicted_s, reasons = predict(profile, rows)
     measured_s = rows["time_us"].to_numpy(dtype=float) * 1e-6
