@@ -180,6 +180,20 @@ def test_what_disturbs_a_collective_only_slows_it() -> None:
         assert fits[1].section[name] == pytest.approx(fits[0].section[name], rel=1e-3)
 
 
+def test_each_group_of_gpus_and_each_16_bit_type_has_its_own_fit() -> None:
+    """Two GPUs are no four; bf16 and fp16 may take the same times, as no other types may."""
+    four = collective_rows("aiconfigurator-nccl-nccl")
+    two = four.assign(n_gpus=2.0, time_us=four["time_us"] / 2)
+    rows = linear_rows()
+    rows = rows[rows["n"].isin(_EDGES[::2]) & rows["k"].isin(_EDGES[::2])]
+    fits, notes = fit_kernels(pd.concat([four, two, rows, rows.assign(dtype="fp16")]), profile())
+    assert not notes
+    made = {fit.fitted.key: fit.fitted for fit in fits}
+    assert set(made) == {"all_reduce.2", "all_reduce.4", "gemm.bf16", "gemm.fp16"}
+    latencies = [float(str(made[f"all_reduce.{gpus}"].section["latency_s"])) for gpus in (2, 4)]
+    assert latencies[0] == pytest.approx(latencies[1] / 2, rel=0.01)
+
+
 def test_the_profile_s_own_backend_stays_its_own() -> None:
     """However many rows another one has; a class of too few rows beside others is left out, and said."""
     few = linear_rows().groupby(["n", "k"]).head(1).head(4)
