@@ -4,6 +4,7 @@ run that was recorded request by request."""
 from __future__ import annotations
 
 import csv
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -41,7 +42,7 @@ def as_shipped() -> Validation:
 def cross_validated(kind: str) -> Folded:
     """The public table with constants that have not seen the row's set-up, card or model."""
     shipped = as_shipped()
-    return folded(shipped.cases, kind, predictor(), shipped.points)
+    return folded(shipped.cases, kind, predictor(), shipped.points, workers=os.cpu_count() or 1)
 
 
 @dataclass(frozen=True)

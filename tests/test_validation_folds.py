@@ -61,7 +61,7 @@ def test_folds_find_the_constants_that_a_table_was_made_with(tmp_path: Path) -> 
         rows.append({**row, **{name: metrics[name] for name in ("tpot_mean_ms", "out_tok_s")}})
     own = validate(write_table(tmp_path / "slow.csv", rows))
     assert summary_of(own.counted)["tpot_ms"]["median_abs_pct"] > 15
-    found = folded(own.cases, TWO_FOLD, Predictor(), own.points)
+    found = folded(own.cases, TWO_FOLD, Predictor(), own.points, workers=2)
     assert summary_of(found.rows)["tpot_ms"]["p90_abs_pct"] < 2
     assert summary_of(found.rows)["tpot_ms"]["n"] == len(SETUPS)
     assert found.count >= 2

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
+from itertools import repeat
 
 import numpy as np
 
@@ -75,25 +77,43 @@ def folded(
     predictor: Predictor,
     points: Sequence[Point] = (),
     progress: Advance | None = None,
+    workers: int = 1,
 ) -> Folded:
-    """Fit and test every split of *kind* over those of *cases* whose rows count."""
+    """Fit and test every split of *kind* over those of *cases* whose rows count, some side by side."""
     best = offline_rates(points or [case.point for case in cases])
     known = [case for case in cases if case.point.grade in HEADLINE_GRADES and _observed(case, best)]
     predictions: dict[str, Metrics] = {}
     answer = Folded()
     splits = list(splits_of(known, kind))
-    for number, split in enumerate(splits):
-        if progress:
-            progress(number, len(splits), f"{split.version}, {kind}")
-        fit = fitted(split.train, best)
+    for number, (split, (fit, found)) in enumerate(
+        zip(splits, _each(splits, best, predictor, workers), strict=True)
+    ):
         answer.fits[f"{split.version} without {split.left_out}, {number}"] = fit
-        for case in split.test:
-            metrics = predictor(case, fit.constants(card_of(case)))
-            if not isinstance(metrics, str):
-                predictions[case.point.id] = metrics
+        predictions |= found
+        if progress:
+            progress(number + 1, len(splits), f"{split.version}, {kind}")
     tested = [case for case in known if case.point.id in predictions]
     answer.rows = [row for row in rows_of(tested, predictions, points or None) if row.counts]
     return answer
+
+
+def _each(
+    splits: Sequence[Split], best: Mapping[tuple[str, ...], float], predictor: Predictor, workers: int
+) -> Iterator[tuple[Fit, dict[str, Metrics]]]:
+    """Fit and predictions of each split, in their order whoever is done first."""
+    if workers == 1:
+        yield from (_tested(split, best, predictor) for split in splits)
+        return
+    with ProcessPoolExecutor(workers) as pool:
+        yield from pool.map(_tested, splits, repeat(best), repeat(predictor))
+
+
+def _tested(
+    split: Split, best: Mapping[tuple[str, ...], float], predictor: Predictor
+) -> tuple[Fit, dict[str, Metrics]]:
+    fit = fitted(split.train, best)
+    found = {case.point.id: predictor(case, fit.constants(card_of(case))) for case in split.test}
+    return fit, {name: metrics for name, metrics in found.items() if not isinstance(metrics, str)}
 
 
 def fitted(cases: Sequence[Case], best: Mapping[tuple[str, ...], float]) -> Fit:
