@@ -11,6 +11,7 @@ import pytest
 import sim
 from sim.planning.elasticities import Elasticities, can_saturate, of_capacity
 from sim.planning.error_bar import parts_of, total_of
+from sim.planning.kernel_error import kernel_error
 from sim.planning.knee import Knee, find_knee
 from sim.planning.resources import SPEEDS, scaled
 from sim.planning.roofline_knees import roofline_knees
@@ -92,7 +93,8 @@ def test_parts_add_in_quadrature() -> None:
     parts = parts_of(asked, Elasticities({}), ledger_of(asked), 0.95)
     assert total_of(10.0, (9.5, 10.5), parts) == pytest.approx((9.5, 10.5))
     gemm = parts_of(asked, Elasticities({"gemm": 0.5}), ledger_of(asked), 0.95)["gemm"]
-    assert gemm.relative == pytest.approx(1.96 * 0.5 * 0.07, rel=0.01)
+    assert gemm.uncertainty == kernel_error(asked, "gemm")[0] > 0
+    assert gemm.relative == pytest.approx(1.96 * 0.5 * gemm.uncertainty, rel=0.01)
 
 
 def test_kv_reads_equal_weights_at_a_batch_of_28_at_4k() -> None:

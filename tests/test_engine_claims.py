@@ -62,11 +62,11 @@ def test_chunk_size_trades_gaps_for_ttft_and_leaves_throughput() -> None:
 
 
 def test_prefill_first_stops_answers_for_the_whole_backlog() -> None:
-    """The worst gap is the time of eight prompts; mixed steps end that at a few percent of anything else."""
+    """The worst gap is the time of eight prompts; mixed steps end that and cost next to nothing."""
     first, mixed = runs.eight_prompts("vllm-v0"), runs.eight_prompts("vllm-v1")
     assert first.longest_gap_s > 10 * mixed.longest_gap_s
-    assert mixed.ttft_s == pytest.approx(first.ttft_s, rel=0.1)
-    assert mixed.tokens_per_s == pytest.approx(first.tokens_per_s, rel=0.05)
+    assert 0.8 * first.ttft_s < mixed.ttft_s < 1.1 * first.ttft_s
+    assert 0.95 * first.tokens_per_s < mixed.tokens_per_s < 1.2 * first.tokens_per_s
 
 
 def test_eight_bits_hold_twice_the_tokens() -> None:
