@@ -207,3 +207,24 @@ def test_an_overload_is_called_unstable() -> None:
     assert not found["stable"]
     assert found["queue_growth_per_s"] > 5
     assert any(line.startswith("unstable") for line in found["warnings"])
+
+
+def test_collectives_over_pcie_say_whose_they_are() -> None:
+    """Two GPUs without NVLink hang on one machine's topology; one GPU, or NVLink, does not."""
+
+    def warned(card: str, gpus: int) -> bool:
+        asked = sim.load(
+            {
+                "hardware": card,
+                "model": "llama-3-8b",
+                "engine": {"tensor_parallel_size": gpus},
+                "workload": {"lengths": {"kind": "fixed", "prompt_tokens": 100, "output_tokens": 3}},
+                "load": "burst",
+                "run": {"requests": 2, "warmup": 0},
+            }
+        )
+        return any("over PCIe" in line for line in sim.simulate(asked).summary()["warnings"])
+
+    assert warned("l40s-48gb-pcie", 2)
+    assert not warned("l40s-48gb-pcie", 1)
+    assert not warned("h100-80gb-sxm", 2)

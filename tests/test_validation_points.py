@@ -163,3 +163,11 @@ def test_a_row_without_a_version_has_that_of_its_sets_time(tmp_path: Path) -> No
     for group, name in (("mlpv41", "tensorrt-llm-0.11"), ("other", "tensorrt-llm-1.2")):
         point = replace(only(tmp_path, engine="TensorRT-LLM", engine_version=""), set=group)
         assert setup_of(point).scenario.engine["name"] == name  # type: ignore[union-attr]
+
+
+def test_a_header_alone_is_no_table(tmp_path: Path) -> None:
+    """Nothing is validated by nothing: a file without rows is refused."""
+    table = write_table(tmp_path / "points.csv", [CLOSED])
+    table.write_text(table.read_text(encoding="utf-8").splitlines()[0] + "\n", encoding="utf-8")
+    with pytest.raises(InputFault, match="has a header and no row"):
+        read_points(table)

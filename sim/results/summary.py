@@ -344,6 +344,13 @@ def _warnings(run: Run, stable: bool) -> list[str]:
         warnings.append(
             "unstable: the queue grows for as long as the load lasts; percentiles depend on the run's length"
         )
+    gpus = run.scenario.engine["tensor_parallel_size"]
+    if gpus > 1 and run.profile.link.kind == "pcie":
+        origin = run.profile.provenance(f"kernels.all_reduce.{gpus}")
+        warnings.append(
+            f"{gpus} GPUs over PCIe are as fast as the machine's topology lets them; the all-reduce of "
+            f"{run.profile.name} is {origin.kind} ({origin.source.strip()})"
+        )
     if not run.scenario.engine["cuda_graphs"] and not run.scenario.engine["eager_layer_s"]:
         warnings.append("without CUDA graphs launching takes its time: engine.eager_layer_s is 0")
     if estimated_keys := run.profile.estimated_keys():

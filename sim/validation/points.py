@@ -100,6 +100,8 @@ def read_points(path: str | Path) -> Points:
     place = Path(path)
     header, rows = _read_rows(place)
     _check_header(place, header)
+    if not rows:
+        raise InputFault(f"{place} has a header and no row")
     points: dict[str, Point] = {}
     unreadable: dict[str, str] = {}
     for line, row in rows:
