@@ -167,7 +167,7 @@ def test_a_row_without_a_version_has_that_of_its_sets_time(tmp_path: Path) -> No
 
 def test_a_header_alone_is_no_table(tmp_path: Path) -> None:
     """Nothing is validated by nothing: a file without rows is refused."""
-    table = write_table(tmp_path / "points.csv", [CLOSED])
+    table = write_table(tmp_path / "points.csv", [{**CLOSED, "tpot_mean_ms": 9}])
     table.write_text(table.read_text(encoding="utf-8").splitlines()[0] + "\n", encoding="utf-8")
     with pytest.raises(InputFault, match="has a header and no row"):
         read_points(table)
