@@ -14,8 +14,8 @@ FILE ?= $(wildcard tests/recordings/*.jsonl.gz tests/recordings/*/*.jsonl.gz)
 knee: $(STAMP)  ## the demonstration: how much of this traffic can one GPU serve?
 	$(BIN)/kneesim knee $(SCENARIO) --out $(OUT)
 
-test: $(STAMP) $(TORCH)  ## all tests but the slow ones
-	$(BIN)/python -m pytest -m "not slow"
+test: $(STAMP) $(TORCH)  ## all tests but the slow ones, on all cores; a file stays on one
+	$(BIN)/python -m pytest -m "not slow" -n auto --dist loadfile
 
 docs: $(STAMP)  ## write the pages and the README's numbers again, from what is simulated now
 	@for page in claims engine_claims engines worked_example scenario_keys readme; do $(BIN)/python docs/$$page.py || exit $$?; done
