@@ -322,3 +322,13 @@ def test_a_short_chunk_after_a_long_prefix_reads_it_at_least() -> None:
         read_s = model.layers * model.attention.at(1, cached)
         chunk_s = prefill_s(model, (16, cached)) - model.tokens_s[16] - model.host_s[1]
         assert chunk_s >= read_s - 2 * TICK_S
+
+
+def test_a_context_that_no_batch_can_have_can_be_asked_for() -> None:
+    """Beyond the longest permitted context the last piece goes on, in single steps and in sums."""
+    model = step_time(max_model_len=256)
+    longest, beyond = np.array([512.0]), np.array([2000.0])
+    one = np.array([1])
+    rise_s = model.attention.upto(one, beyond)[0] - model.attention.upto(one, longest)[0]
+    assert model.attention.at(1, 2000.0) > model.attention.at(1, 512.0)
+    assert 0.9 < rise_s / (1488.0 * (model.attention.at(1, 512.0) + model.attention.at(1, 2000.0)) / 2) < 1.1

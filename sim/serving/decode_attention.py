@@ -61,10 +61,14 @@ class DecodeAttention:
         return value + 2.0 * (context_tokens - node) * half_rise
 
     def upto(self, n: np.ndarray, context_tokens: np.ndarray) -> np.ndarray:
-        """The integral from 0 to *context_tokens*, in s x tokens; equal shapes. As `Composition` has it."""
+        """The integral from 0 to *context_tokens*, in s x tokens; equal shapes. As `Composition` has it.
+
+        Beyond the largest context, which no batch has but a question may, the last piece goes on.
+        """
         for each in np.unique(n[~self._filled[n]]).tolist():
             self._fill(each)
         i = (np.sqrt(context_tokens) * np.asarray(self.per_root)[n]).astype(np.int64)
+        i = np.minimum(i, self._last)
         node, value, half_rise, area = (self._columns[n, column, i] for column in range(4))
         d = context_tokens - node
         return area + d * (value + d * half_rise)
