@@ -16,7 +16,7 @@ from sim.calibration.left_out import leave_out
 from sim.calibration.server import Observation, fit_constants
 from sim.calibration.server_fit import Fit
 from sim.hardware.efficiency import EFFICIENCIES
-from sim.validation.folds import _observed, _Short, _stem, card_of
+from sim.validation.folds import Shortened, card_of, observed, stem
 from sim.validation.points import read_points
 from sim.validation.predict import cases_of
 from sim.validation.score import offline_rates
@@ -29,21 +29,20 @@ def fit_of(name: str) -> Fit:
     """The constants of the rows of the version that the engine file *name* is called by."""
     points = read_points(TABLE).rows
     best = offline_rates(points)
-    version = name.rpartition("-")[2]
     cases = [
         case
         for case in cases_of(points)[0]
-        if case.setup.scenario.engine.get("name") == name and case.point.engine_version.startswith(version)
+        if case.setup.scenario.engine.get("name") == name and case.point.version
     ]
     observations = [
-        Observation(case, _stem(case.point), card_of(case), _observed(case, best))
+        Observation(case, stem(case.point), card_of(case), observed(case, best))
         for case in cases
-        if _observed(case, best)
+        if observed(case, best)
     ]
     start = constants_of(observations[0].case.setup.scenario)
     return fit_constants(
         observations,
-        _Short(start),
+        Shortened(start),
         start,
         overlapped=bool(start.overlapped),
         most_points=MOST_POINTS,

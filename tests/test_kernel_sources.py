@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -70,11 +71,14 @@ def test_a_changed_scenario_finds_the_other_backend_again() -> None:
 
 
 def test_a_profile_says_which_backends_it_knows() -> None:
-    """As a mapping or as a profile, one backend is one backend; a misspelt one is refused by the scenario."""
-    mapping = two_backends()
-    profile = HardwareProfile.from_mapping(mapping).with_source("sglang")
-    alone = HardwareProfile.from_mapping(as_measured_with(mapping, "sglang"))
-    assert profile.kernels == alone.kernels
+    """By name, with the rows of the table that are its own; a misspelt one is refused by the scenario."""
+    profile = HardwareProfile.from_mapping(two_backends())
+    alone = HardwareProfile.from_mapping(as_measured_with(two_backends(), "sglang"))
+    assert (profile.kernel_source, set(profile.kernel_sources)) == ("vllm", {"sglang"})
+    assert (alone.kernel_source, alone.kernel_sources) == ("sglang", {})
+    assert alone.gemm("bf16") == replace(
+        alone.gemm("bf16"), roofline=profile.kernel_sources["sglang"]["gemm"]["bf16"].roofline
+    )
     with pytest.raises(sim.InputFault, match=r"kernel_source must be vllm, sglang, .* did you mean sglang"):
         scenario(kernel_source="sglnag")
 
@@ -88,6 +92,6 @@ def test_a_card_is_as_slow_whichever_backend_runs() -> None:
         "provenance": {**mapping["provenance"], "efficiency": {"kind": "estimated", "source": "a test"}},
     }
     for source in ("vllm", "sglang"):
-        usual, half = (HardwareProfile.from_mapping(one).with_source(source) for one in (mapping, slow))
+        usual, half = (HardwareProfile.from_mapping(as_measured_with(one, source)) for one in (mapping, slow))
         rates = [card.gemm("bf16").roofline.flops_per_s for card in (usual, half)]
         assert rates[1] == rates[0] / 2

@@ -339,3 +339,19 @@ def test_an_interrupt_hands_over_what_is_finished(small: sim.Scenario) -> None:
     assert isinstance(stopped.value, KeyboardInterrupt)
     assert len(stopped.value.sweep.table) == 2
     assert stopped.value.sweep.missing == 2
+
+
+def test_an_interrupt_between_the_journal_and_the_table_loses_no_point(
+    small: sim.Scenario, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A point that is written down when Ctrl-C comes, and not told yet, is in the table all the same."""
+    add = journal.Journal.add
+
+    def interrupted(self: journal.Journal, key: str, answer: str) -> None:
+        add(self, key, answer)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(journal.Journal, "add", interrupted)
+    with pytest.raises(SweepInterrupted) as end:
+        sim.sweep(small, {"load.rate_per_s": [2, 4]}, workers=1, out=tmp_path / "out")
+    assert len(end.value.sweep.points) == 1

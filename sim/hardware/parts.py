@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from sim.hardware.efficiency import EFFICIENCIES
@@ -65,14 +65,6 @@ class Kernels:
     attention_prefill_fp8_compute: PrefillAttention | None = None
     attention_decode_fp8: DecodeAttention | None = None
     all_reduce_eager: Mapping[int, AllReduce] = field(default_factory=dict)
-
-    def replaced(self, by: Mapping[str, Any]) -> Kernels:
-        """These with the sections *by* (from `read_source`) in their place; dtypes and groups one by one."""
-        changes: dict[str, Any] = {
-            name: {**getattr(self, name), **section} if isinstance(section, dict) else section
-            for name, section in by.items()
-        }
-        return replace(self, **changes)
 
 
 def read_peaks(fields: Fields) -> dict[str, float]:

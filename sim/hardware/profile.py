@@ -33,7 +33,7 @@ class HardwareProfile:
     """One GPU of a kind. `memory_bytes` is what the driver reports, not the marketing figure.
 
     `kernels` run at the card's `efficiency`; they are those of the backend `kernel_source`. `kernel_sources`
-    has sections of other backends, by name; `with_source` puts them in place.
+    has sections of other backends, by name; `sources.as_measured_with` puts one's in place.
     """
 
     name: str
@@ -81,24 +81,6 @@ class HardwareProfile:
                 fields.fault("provenance", f"does not say where {key} comes from")
         fields.close()
         return profile
-
-    def with_source(self, source: str) -> HardwareProfile:
-        """This card with the kernels of the backend *source*, and where their numbers come from.
-
-        What was not measured with it stays: everything, for a backend that the profile does not know.
-        """
-        if source == self.kernel_source or source not in self.kernel_sources:
-            return self
-        own = f"kernel_sources.{source}."
-        origins = {
-            f"kernels.{key.removeprefix(own)}": origin
-            for key, origin in self.provenances.items()
-            if key.startswith(own)
-        }
-        kernels = self.kernels.replaced(self.kernel_sources[source])
-        return replace(
-            self, kernels=kernels, kernel_source=source, provenances={**self.provenances, **origins}
-        )
 
     def peak_flops(self, dtype: str) -> float:
         """Dense peak of *dtype* in flops/s; the 16-bit one for dtypes this GPU computes in 16 bits."""

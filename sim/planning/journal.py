@@ -40,6 +40,10 @@ class Journal:
             raise _unwritable(self.path, error) from error
         self.answers[key] = json.loads(answer)
 
+    def written(self) -> dict[str, Any]:
+        """What stands in the file: also an answer that an interrupt kept from being known here."""
+        return dict(_answers(_whole_lines(self._file)))
+
 
 @contextmanager
 def opened(path: Path, scenario: str, sha256: str) -> Iterator[Journal]:

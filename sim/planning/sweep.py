@@ -164,6 +164,8 @@ class _Runs:
                     if self.journal is not None:
                         load_writers()  # while the workers are busy, not when they have nothing left to do
         except KeyboardInterrupt:
+            if self.journal is not None:
+                self.finished |= {k: v for k, v in self.journal.written().items() if k in self.by_key}
             return True
         except WorkerLostError as error:
             raise InputFault(self._lost(todo, workers)) from error

@@ -62,7 +62,7 @@ def splits_of(cases: Iterable[Case], kind: str) -> Iterator[Split]:
         for case in members:
             parts.setdefault(_part(case, kind), []).append(case)
         names = sorted(parts)
-        if len(names) < 2 or len({_stem(case.point) for case in members}) < LEAST_SETUPS:
+        if len(names) < 2 or len({stem(case.point) for case in members}) < LEAST_SETUPS:
             continue
         for group in (names[0::2], names[1::2]):
             test = tuple(case for name in group for case in parts[name])
@@ -81,7 +81,7 @@ def folded(
 ) -> Folded:
     """Fit and test every split of *kind* over those of *cases* whose rows count, some side by side."""
     best = offline_rates(points or [case.point for case in cases])
-    known = [case for case in cases if case.point.grade in HEADLINE_GRADES and _observed(case, best)]
+    known = [case for case in cases if case.point.grade in HEADLINE_GRADES and observed(case, best)]
     predictions: dict[str, Metrics] = {}
     answer = Folded()
     splits = list(splits_of(known, kind))
@@ -124,11 +124,11 @@ def fitted(cases: Sequence[Case], best: Mapping[tuple[str, ...], float]) -> Fit:
     start = constants_of(cases[0].setup.scenario)
     most = MOST_POINTS + MORE_A_CARD * (len({card_of(case) for case in cases}) - 1)
     observations = [
-        Observation(case, _stem(case.point), card_of(case), _observed(case, best))
+        Observation(case, stem(case.point), card_of(case), observed(case, best))
         for case in spread_out(cases, most)
     ]
     return fit_constants(
-        observations, _Short(start), start, overlapped=bool(start.overlapped), most_points=most
+        observations, Shortened(start), start, overlapped=bool(start.overlapped), most_points=most
     )
 
 
@@ -137,7 +137,7 @@ def spread_out(cases: Sequence[Case], most: int) -> list[Case]:
     third its middle load, and on from there in the next round."""
     parts: dict[tuple[str, str], list[Case]] = {}
     for case in sorted(cases, key=lambda case: (case.point.load_value or 0.0, case.point.id)):
-        parts.setdefault((card_of(case), _stem(case.point)), []).append(case)
+        parts.setdefault((card_of(case), stem(case.point)), []).append(case)
     names = sorted(parts)
     chosen: list[Case] = []
     for turn in range(3):
@@ -155,7 +155,7 @@ def card_of(case: Case) -> str:
     return str(case.setup.scenario.hardware["name"])
 
 
-class _Short:
+class Shortened:
     """Predictions of a shorter run, times what the whole run and the shorter one differ by at the start."""
 
     def __init__(self, start: Constants) -> None:
@@ -180,7 +180,7 @@ class _Short:
         return found
 
 
-def _observed(case: Case, best: Mapping[tuple[str, ...], float]) -> dict[str, float]:
+def observed(case: Case, best: Mapping[tuple[str, ...], float]) -> dict[str, float]:
     """The row's fit values by column, those that only follow from others left out."""
     measured = case_measured(case, best)
     return {one.column: one.value for one in measured if not one.unfit and not one.derived}
@@ -197,10 +197,10 @@ def _by_version(cases: Iterable[Case]) -> dict[str, list[Case]]:
 
 def _part(case: Case, kind: str) -> str:
     if kind == TWO_FOLD:
-        return _stem(case.point)
+        return stem(case.point)
     return card_of(case) if kind == OTHER_CARD else str(case.setup.scenario.model["name"])
 
 
-def _stem(point: Point) -> str:
+def stem(point: Point) -> str:
     """The set-up without what tells its load series apart: one server is on one side of a split."""
     return _SERIES_TAIL.sub("", point.setup)
