@@ -57,10 +57,9 @@ def _decode_seconds(kernel: hardware.DecodeAttention, shape: AttentionShape, blo
     if kernel.residual is not None:
         kernel = kernel.where(heads_per_kv_head=float(shape.heads_per_kv_head))
 
-    def seconds(n: int | np.ndarray, context_tokens: np.ndarray) -> np.ndarray:
-        own = kernel.where(head_sequences=float(n * shape.kv_heads)) if isinstance(n, int) else kernel
+    def seconds(n: np.ndarray, context_tokens: np.ndarray) -> np.ndarray:
         # The last block of a sequence is read whole: on average half a block more than its tokens.
-        return own.seconds(n, context_tokens + n * (block_size - 1) / 2, shape)
+        return kernel.seconds(n, context_tokens + n * (block_size - 1) / 2, shape)
 
     return seconds
 

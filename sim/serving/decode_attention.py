@@ -13,8 +13,9 @@ import numpy as np
 
 NODES = 256  # good to 4e-4, a hundredth of what kernels are known to
 
-Seconds = Callable[[int | np.ndarray, np.ndarray], np.ndarray]
-"""From a number of sequences and a sum of their contexts to the seconds of a layer."""
+_TOGETHER = 16  # numbers of sequences that are tabulated at once: most of the cost is for the first
+Seconds = Callable[[np.ndarray, np.ndarray], np.ndarray]
+"""From numbers of sequences and sums of their contexts (broadcastable) to the seconds of a layer."""
 Pieces = list[tuple[float, float, float, float]]
 """Between two nodes: the first in tokens, the seconds there, half their rise a token, the integral so far."""
 
@@ -22,10 +23,9 @@ Pieces = list[tuple[float, float, float, float]]
 class DecodeAttention:
     """Seconds a layer, and their integral over context tokens, for 1..*most_sequences* sequences.
 
-    *seconds* is tabulated at nodes
-    equally spaced in the square root of the sum, where it bends, made to never fall, and integrated exactly
-    between them as the straight lines that join them. n sequences have *most_context_tokens* together at
-    most, and *longest_tokens* each.
+    *seconds* is tabulated at nodes equally spaced in the square root of the sum, where it bends, made to
+    never fall, and integrated exactly between them as the straight lines that join them. n sequences have
+    *most_context_tokens* together at most, and *longest_tokens* each.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class DecodeAttention:
 
     def of(self, n: int) -> Pieces:
         """The table of *n* sequences; piece ``int(sqrt(tokens) * per_root[n])`` holds *tokens*."""
-        return self.pieces[n] or self._fill(n)
+        return self.pieces[n] or self._pieces_of(n)
 
     def at(self, n: int, context_tokens: float) -> float:
         """Seconds of one layer; beyond the largest context the last piece goes on."""
@@ -65,8 +65,8 @@ class DecodeAttention:
 
         Beyond the largest context, which no batch has but a question may, the last piece goes on.
         """
-        for each in np.unique(n[~self._filled[n]]).tolist():
-            self._fill(each)
+        for block in np.unique(n[~self._filled[n]] // _TOGETHER).tolist():
+            self._fill(block * _TOGETHER)
         i = (np.sqrt(context_tokens) * np.asarray(self.per_root)[n]).astype(np.int64)
         i = np.minimum(i, self._last)
         node, value, half_rise, area = (self._columns[n, column, i] for column in range(4))
@@ -85,15 +85,22 @@ class DecodeAttention:
         reached = node[i] + (seconds - value[i]) / rise if rise > 0.0 else np.inf
         return reached if reached < self._largest[n] else np.inf
 
-    def _fill(self, n: int) -> Pieces:
-        nodes = self._nodes * self._largest[n]
-        seconds = np.maximum.accumulate(self._seconds(n, nodes))
+    def _fill(self, n: int) -> None:
+        """The columns of *n* and its neighbours, which a batch comes by next."""
+        first = n // _TOGETHER * _TOGETHER
+        many = np.arange(first, min(first + _TOGETHER, len(self._columns)))[:, np.newaxis]
+        nodes = self._nodes * self._largest[many]
+        seconds = np.maximum.accumulate(self._seconds(many, nodes), axis=1)
         width = np.diff(nodes)
-        half_rise = np.diff(seconds) / width / 2.0
-        area = np.cumsum(width * (seconds[1:] + seconds[:-1]) / 2.0)
-        columns = self._columns[n]
-        columns[0], columns[1], columns[2], columns[3, 0] = nodes[:-1], seconds[:-1], half_rise, 0.0
-        columns[3, 1:] = area[:-1]
-        self._filled[n] = True
-        self.pieces[n] = list(zip(*columns.tolist(), strict=True))
+        columns = self._columns[first : first + _TOGETHER]
+        columns[:, 0], columns[:, 1] = nodes[:, :-1], seconds[:, :-1]
+        columns[:, 2] = np.diff(seconds) / width / 2.0
+        columns[:, 3, 0] = 0.0
+        columns[:, 3, 1:] = np.cumsum(width * (seconds[:, 1:] + seconds[:, :-1]) / 2.0, axis=1)[:, :-1]
+        self._filled[many] = True
+
+    def _pieces_of(self, n: int) -> Pieces:
+        if not self._filled[n]:
+            self._fill(n)
+        self.pieces[n] = list(zip(*self._columns[n].tolist(), strict=True))
         return self.pieces[n]
