@@ -47,10 +47,8 @@ def test_a_knee_turns_away_one_percent_at_most(rule: str) -> None:
     assert found.at is not None
     beyond = next(point for point in found.points if point.load > found.at.load and not point.passes)
     for point in found.points:
-        if point.load < found.at.load:
+        if point.load <= found.at.load:
             assert turned_away_share(point.summary) <= MOST_TURNED_AWAY
-    # The knee's own is that of its replications together; a point shows one of them, of 500 requests.
-    assert turned_away_share(found.at.summary) <= 2 * MOST_TURNED_AWAY
     share = turned_away_share(beyond.summary)
     assert share > MOST_TURNED_AWAY
     assert beyond.stable is False

@@ -88,10 +88,13 @@ def _shares(runs: Replications, load: float, count: int) -> np.ndarray:
 def _judge(
     search: Search, runs: Replications, knee: float, line: tuple[tuple[float, float], tuple[float, float]]
 ) -> None:
-    """Loads on the *line* have its share; others that contradict the *knee* by a single run are pooled."""
+    """Loads on the *line* have its share; others that contradict the *knee* by a single run are pooled.
+
+    The line goes on to the knee where more replications have moved that past one of the two loads.
+    """
     (low, below), (high, above) = line
     for load in {low, knee, high, *(point.load for point in search.points)}:
-        if low <= load <= high:
+        if min(low, knee) <= load <= max(high, knee):
             share = below + (above - below) * (load - low) / (high - low)
         elif (load < knee) == search.at(load).turns_away:
             share = float(_shares(runs, load, BESIDE).mean())
