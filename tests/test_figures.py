@@ -297,3 +297,16 @@ def test_memory_adds_up_in_words() -> None:
     """The terminal's ledger names what is left to others, so that the column sums to the card."""
     assert "left to others            8.00 GiB" in memory_text(LEDGER)
     assert memory_text({**LEDGER, "fits": False, "reason": "KV is -2.14 GiB"}).endswith("KV is -2.14 GiB")
+
+
+def test_kernels_that_no_iteration_runs_are_no_part_of_an_answer() -> None:
+    """An eager collective's rows are there for `calibrate check`; one GPU or two, no answer rests on them."""
+    provenance = {
+        "kernels.gemm.bf16": {"kind": "measured", "source": "tables"},
+        "kernels.all_reduce_eager.2": {"kind": "measured", "source": "tables"},
+        "kernels.attention_prefill_fp8_compute": {"kind": "estimated", "source": "tables"},
+    }
+    for gpus in (1, 2):
+        scenario = replace(FakeScenario(), hardware={"name": "a100-80gb-sxm", "provenance": provenance})
+        scenario = scenario.replace({"engine.tensor_parallel_size": gpus})
+        assert coefficient_kinds(scenario) == {"measured": ["gemm"]}

@@ -18,6 +18,10 @@ def deployment(scenario: Scenario) -> str:
     return f"{scenario.model['name']} on {_gpu_count(scenario)} x {scenario.hardware['name']}"
 
 
+CHECKED_ALONE = ("all_reduce_eager", "attention_prefill_fp8_compute")
+"""Kernels of a profile that `calibrate check` asks for, and no iteration."""
+
+
 def assumptions(scenario: Scenario, requests: int) -> dict[str, str]:
     """One short phrase each for hardware, model, engine, workload and run of so many *requests*."""
     return {
@@ -33,7 +37,7 @@ def coefficient_kinds(scenario: Scenario) -> dict[str, list[str]]:
     """The kernels' coefficients that this scenario uses, by where they come from.
 
     Keys are `measured`, `datasheet` and `estimated`, values names such as `gemm`. Other types' linear layers
-    are left out, and collectives where each GPU holds a whole model.
+    are left out, collectives where each GPU holds a whole model, and `CHECKED_ALONE`.
     """
     provenance = scenario.hardware.get("provenance", {})
     used = dtype(scenario, "weight_dtype")
@@ -42,7 +46,8 @@ def coefficient_kinds(scenario: Scenario) -> dict[str, list[str]]:
         section, _, name = path.partition(".")
         kernel, _, detail = name.partition(".")
         other_type = kernel == "gemm" and detail and detail != used and f"kernels.gemm.{used}" in provenance
-        if section != "kernels" or other_type or (kernel == "all_reduce" and _gpus(scenario) == 1):
+        alone = kernel == "all_reduce" and _gpus(scenario) == 1
+        if section != "kernels" or other_type or alone or kernel in CHECKED_ALONE:
             continue
         part = f"{kernel} {detail}" if detail and f"kernels.{kernel}" in provenance else kernel or "all"
         kind = found.setdefault(provenance[path]["kind"], [])

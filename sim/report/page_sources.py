@@ -9,7 +9,7 @@ from typing import Any
 from sim.planning.knee import Knee
 from sim.planning.wording import gibibytes, number
 from sim.report.answer import how_judged
-from sim.report.assumptions import assumptions, dtype
+from sim.report.assumptions import CHECKED_ALONE, assumptions, dtype
 from sim.report.page_html import Html, bar, folded, joined, paragraph, section, table, tag, text
 from sim.report.page_story import Story
 from sim.report.text import points_table
@@ -131,7 +131,7 @@ def _is_used(key: str, scenario: Scenario) -> bool:
     section_of, _, name = key.partition(".")
     kernel, _, detail = name.partition(".")
     gpus = int(engine.get("tensor_parallel_size") or 1)
-    if key in NOT_USED:
+    if key in NOT_USED or kernel in CHECKED_ALONE:
         return False
     if section_of == "link":
         return gpus > 1
