@@ -240,17 +240,21 @@ def test_a_mixed_step_is_one_thing_or_its_parts() -> None:
 )
 def test_times_are_of_one_call(device: TorchDevice, point: Point) -> None:
     """Everything small is timed between a tenth of a microsecond and a tenth of a second."""
-    timing = device.measure(point, 0.01)
-    assert 1e-7 < timing.time_s < 0.1
-    assert timing.spread >= 0
+    timings = [device.measure(point, 0.01) for _ in range(3)]
+    assert 1e-7 < min(timing.time_s for timing in timings) < 0.1
+    assert all(timing.spread >= 0 for timing in timings)
 
 
 def test_times_grow_with_the_work(device: TorchDevice) -> None:
-    """Five hundred times the work of a linear layer takes longer, whatever else the machine does."""
-    small, large = (
-        device.measure(Point("gemm", "bf16", m=m, n=n, k=n), 0.02).time_s for m, n in ((1, 128), (64, 512))
-    )
-    assert large > small
+    """A linear layer with thousands of times the work takes longer, however busy the machine is.
+
+    A neighbour can hold up any one timing by milliseconds: the two sizes take turns, and the
+    fastest turn of each is compared.
+    """
+    small, large = (Point("gemm", "bf16", m=m, n=n, k=n) for m, n in ((1, 128), (64, 1024)))
+    turns = [tuple(device.measure(point, 0.01).time_s for point in (small, large)) for _ in range(5)]
+    fastest_small, fastest_large = (min(times) for times in zip(*turns, strict=True))
+    assert fastest_large > fastest_small
 
 
 def test_ranks_reduce_together(device: TorchDevice) -> None:
