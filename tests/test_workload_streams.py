@@ -12,7 +12,6 @@ import pytest
 from scipy import stats
 
 from sim.workload import stream
-from sim.workload.streams import within
 
 IN_ANOTHER_PROCESS = """
 import hashlib
@@ -66,11 +65,3 @@ def test_raw_numbers_stay_the_same_from_version_to_version() -> None:
     """Regression data: the first raw numbers, which numpy keeps stable for a seed sequence and generator."""
     raw = stream(1, "arrivals").bit_generator.random_raw(2).tolist()
     assert raw == [12605462615323800294, 10153162954089657778]
-
-
-def test_a_part_of_the_traffic_has_streams_of_its_own() -> None:
-    """`classes.chat` and `arrivals` in it are the stream `classes.chat.arrivals`, and no other."""
-    whole = stream(7, "classes.chat.arrivals").random(5)
-    assert stream(within(7, "classes.chat"), "arrivals").random(5).tobytes() == whole.tobytes()
-    assert stream(within(within(7, "classes"), "chat"), "arrivals").random(5).tobytes() == whole.tobytes()
-    assert stream(7, "arrivals").random(5).tobytes() != whole.tobytes()

@@ -10,7 +10,7 @@ import numpy as np
 
 from sim.clock import on_grid
 from sim.faults import InputFault, did_you_mean
-from sim.workload.streams import Seed, seed_of, stream
+from sim.workload.streams import stream
 from sim.workload.trace import Trace, read_trace
 
 _MOST_ARRIVALS = 1e8
@@ -44,7 +44,7 @@ def _open_loop(
 ) -> tuple[np.ndarray, dict[str, int]]:
     if not 0 < rate_per_s < math.inf:
         raise InputFault(f"load.rate_per_s must be > 0 (got {rate_per_s:g})")
-    shape, trace = _shape(workload, seed_of(run))
+    shape, trace = _shape(workload, int(run.get("seed", 1)))
     shape = _in_groups(shape, int(workload.get("answers") or 1))
     if (duration_s := run.get("duration_s")) is None:
         times_s = on_grid(shape(_count(run, "give run.requests or run.duration_s")) / rate_per_s)
@@ -72,12 +72,12 @@ def expected_requests(rate_per_s: float, run: Mapping[str, Any]) -> float:
     return expected
 
 
-def open_shape(workload: Mapping[str, Any], seed: Seed) -> Shape:
+def open_shape(workload: Mapping[str, Any], seed: int) -> Shape:
     """The shape that `workload.arrivals.kind` names. Raises InputFault."""
     return _shape(workload, seed)[0]
 
 
-def _shape(workload: Mapping[str, Any], seed: Seed) -> tuple[Shape, Trace | None]:
+def _shape(workload: Mapping[str, Any], seed: int) -> tuple[Shape, Trace | None]:
     """The shape that `workload.arrivals.kind` names, and the trace when it is one."""
     arrivals = workload.get("arrivals") or {"kind": "poisson"}
     kind = arrivals["kind"]
@@ -89,17 +89,17 @@ def _shape(workload: Mapping[str, Any], seed: Seed) -> tuple[Shape, Trace | None
     return _SHAPES[kind](seed), None
 
 
-def poisson_shape(seed: Seed) -> Shape:
+def poisson_shape(seed: int) -> Shape:
     """A Poisson process: gaps are independent and exponential with mean 1."""
     return lambda count: np.cumsum(stream(seed, "arrivals").standard_exponential(count))
 
 
-def constant_shape(seed: Seed) -> Shape:
+def constant_shape(seed: int) -> Shape:
     """One request each unit of time, the first at 0. Needs no *seed*; takes it like every shape."""
     return lambda count: np.arange(count, dtype=np.float64)
 
 
-_SHAPES: dict[str, Callable[[Seed], Shape]] = {"poisson": poisson_shape, "constant": constant_shape}
+_SHAPES: dict[str, Callable[[int], Shape]] = {"poisson": poisson_shape, "constant": constant_shape}
 
 
 def recorded_shape(trace: Trace) -> Shape:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from sim.faults import InputFault, did_you_mean
-from sim.workload.streams import Seed, stream
+from sim.workload.streams import stream
 from sim.workload.trace import Trace, read_trace
 
 
@@ -22,13 +22,13 @@ class Length:
     *name*. mean, mean_square: of the distribution before rounding.
     """
 
-    draw: Callable[[Seed, str, int], np.ndarray]
+    draw: Callable[[int, str, int], np.ndarray]
     mean: float
     mean_square: float
 
 
 def draw_lengths(
-    workload: Mapping[str, Any], count: int, seed: Seed
+    workload: Mapping[str, Any], count: int, seed: int
 ) -> tuple[np.ndarray, np.ndarray, dict[str, int]]:
     """Prompt and output tokens of *count* requests (int64, nearest integer, at least 1), and notes.
 
@@ -140,7 +140,7 @@ def lognormal_mixture(
     cumulative = np.cumsum(weights) / sum(weights)
     mus, sigmas = np.asarray(mu, dtype=np.float64), np.asarray(sigma, dtype=np.float64)
 
-    def draw(seed: Seed, name: str, count: int) -> np.ndarray:
+    def draw(seed: int, name: str, count: int) -> np.ndarray:
         normal = stream(seed, name).standard_normal(count)
         if len(cumulative) == 1:
             logs = mus[0] + sigmas[0] * normal
@@ -189,7 +189,7 @@ def quantile_table(quantiles: Sequence[float], tokens: Sequence[float]) -> Lengt
     _need(v[0] > 0 and bool(np.all(np.diff(v) >= 0)), ".tokens", "be above 0 and never fall", list(tokens))
     logs = np.log(v)
 
-    def draw(seed: Seed, name: str, count: int) -> np.ndarray:
+    def draw(seed: int, name: str, count: int) -> np.ndarray:
         return np.exp(np.interp(stream(seed, name).random(count), q, logs))
 
     def moment(power: int) -> float:
@@ -209,7 +209,7 @@ def geometric(mean: float) -> Length:
         return fixed(1)
     rate = -math.log1p(-1 / mean)
 
-    def draw(seed: Seed, name: str, count: int) -> np.ndarray:
+    def draw(seed: int, name: str, count: int) -> np.ndarray:
         return np.ceil(stream(seed, name).standard_exponential(count) / rate)
 
     return Length(draw, mean, 2 * mean**2 - mean)
@@ -250,7 +250,7 @@ def trace_of(workload: Mapping[str, Any]) -> Trace:
     return read_trace(workload["lengths"]["path"], workload.get("zero_output") or "drop")
 
 
-def _replay(trace: Trace, count: int, seed: Seed) -> tuple[np.ndarray, np.ndarray, dict[str, int]]:
+def _replay(trace: Trace, count: int, seed: int) -> tuple[np.ndarray, np.ndarray, dict[str, int]]:
     beyond = count - len(trace)
     notes = dict(trace.notes)
     if beyond <= 0:

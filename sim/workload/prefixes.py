@@ -13,7 +13,7 @@ from sim.workload.chains import chain_blocks, check_chains, compress
 from sim.workload.contents import Contents
 from sim.workload.lengths import fixed, lognormal, trace_of, whole_tokens
 from sim.workload.sessions import Turns
-from sim.workload.streams import Seed, stream
+from sim.workload.streams import stream
 from sim.workload.trace import Trace
 from sim.workload.trace_lines import is_lines
 
@@ -55,7 +55,7 @@ def _trace_contents(trace: Trace, block_tokens: int | None, hash_of: str) -> Con
     return compress(chains, trace.prompt_tokens, block_tokens)
 
 
-def drawn_contents(workload: Mapping[str, Any], turns: Turns, seed: Seed) -> Contents | None:
+def drawn_contents(workload: Mapping[str, Any], turns: Turns, seed: int) -> Contents | None:
     """What the requests *turns* share by `prefixes`, `sessions` and `answers`; None where nothing.
 
     A head takes the place of the prompt's first tokens: prompts are as long as without it, and one that is
@@ -80,7 +80,7 @@ def drawn_contents(workload: Mapping[str, Any], turns: Turns, seed: Seed) -> Con
     return Contents(np.concatenate([[0], np.cumsum(there.sum(axis=1))]), ids, ends, tails)
 
 
-def draw_heads(prefixes: Mapping[str, Any], prompts: int, seed: Seed) -> tuple[np.ndarray, np.ndarray]:
+def draw_heads(prefixes: Mapping[str, Any], prompts: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """The group of each of *prompts* (int64; -1: no shared head), and the tokens of each group's head.
 
     Group g of `groups` (from 1) has a weight of g^-`zipf` among the `share` of prompts with a head.

@@ -16,7 +16,7 @@ from sim.workload.lengths import draw_lengths
 from sim.workload.prefixes import drawn_contents, recorded_contents
 from sim.workload.sessions import Turns, draw_turns, single_turns
 from sim.workload.sharing import reusable_tokens
-from sim.workload.streams import Seed, seed_of, stream
+from sim.workload.streams import stream
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,7 +63,7 @@ def generate(workload: Mapping[str, Any], load: Mapping[str, Any], run: Mapping[
     Every column has its own stream, read from its start: a longer run begins with the shorter one, and
     another rate sends the same requests at proportionally other times. Raises InputFault.
     """
-    seed = seed_of(run)
+    seed = int(run.get("seed", 1))
     notes: dict[str, int] = {}
     if workload.get("sessions"):
         turns = draw_turns(workload, load, run)
@@ -89,7 +89,7 @@ def generate(workload: Mapping[str, Any], load: Mapping[str, Any], run: Mapping[
     )
 
 
-def _priorities(workload: Mapping[str, Any], count: int, seed: Seed) -> np.ndarray | None:
+def _priorities(workload: Mapping[str, Any], count: int, seed: int) -> np.ndarray | None:
     weights = np.asarray((workload.get("priorities") or {}).get("weights") or [1.0])
     if len(weights) < 2:
         return None
@@ -98,7 +98,7 @@ def _priorities(workload: Mapping[str, Any], count: int, seed: Seed) -> np.ndarr
     )
 
 
-def _contents(workload: Mapping[str, Any], turns: Turns, seed: Seed) -> Contents | None:
+def _contents(workload: Mapping[str, Any], turns: Turns, seed: int) -> Contents | None:
     if (workload.get("prefixes") or {}).get("kind") == "trace":
         return recorded_contents(workload, len(turns))
     return drawn_contents(workload, turns, seed)
@@ -111,18 +111,18 @@ def _follows(workload: Mapping[str, Any], turns: Turns) -> Follows | None:
     return Follows(turns.previous, np.where(turns.previous < 0, 0.0, turns.gap_s))
 
 
-def draw_patience(patience: Mapping[str, Any] | None, count: int, seed: Seed) -> np.ndarray | None:
+def draw_patience(patience: Mapping[str, Any] | None, count: int, seed: int) -> np.ndarray | None:
     """How long each client stays at most, in seconds on the clock's grid; None when *patience* is absent."""
     return _draw_times("workload.patience", patience, count, seed) if patience else None
 
 
-def draw_think(load: Mapping[str, Any], count: int, seed: Seed) -> np.ndarray:
+def draw_think(load: Mapping[str, Any], count: int, seed: int) -> np.ndarray:
     """How long users think after each of *count* requests, in seconds on the clock's grid."""
     think = load.get("think")
     return _draw_times("load.think", think, count, seed) if think else np.zeros(count)
 
 
-def _draw_times(key: str, times: Mapping[str, Any], count: int, seed: Seed) -> np.ndarray:
+def _draw_times(key: str, times: Mapping[str, Any], count: int, seed: int) -> np.ndarray:
     mean_s = times["mean_s"]
     if times["kind"] == "fixed":
         return on_grid(np.full(count, float(mean_s)))

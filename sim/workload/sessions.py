@@ -13,7 +13,7 @@ from sim.clock import on_grid
 from sim.faults import InputFault
 from sim.workload.arrivals import expected_requests, open_shape
 from sim.workload.lengths import Length, draw_lengths, fixed, lognormal, turn_counts
-from sim.workload.streams import Seed, seed_of, stream
+from sim.workload.streams import stream
 
 _SPANS_BEFORE = 10
 """How many mean sessions before t = 0 the first ones begin, so that the load is level from the start: of
@@ -63,7 +63,7 @@ def draw_turns(workload: Mapping[str, Any], load: Mapping[str, Any], run: Mappin
     before it. `lengths` is what each turn adds: a prompt is all prompts and answers of the session so far
     and that. A longer run begins with the shorter one. Raises InputFault.
     """
-    seed, turns = seed_of(run), turn_counts(workload)
+    seed, turns = int(run.get("seed", 1)), turn_counts(workload)
     if load.get("rate_per_s") is None:
         raise InputFault("sessions need load.rate_per_s")
     sessions_per_s = float(load["rate_per_s"]) / turns.mean
@@ -101,7 +101,7 @@ class _Drawn:
     arrival_s: np.ndarray
 
 
-def _turns_of(workload: Mapping[str, Any], begin_s: np.ndarray, seed: Seed) -> _Drawn:
+def _turns_of(workload: Mapping[str, Any], begin_s: np.ndarray, seed: int) -> _Drawn:
     """Every turn of the sessions that begin at *begin_s*."""
     turns = turn_counts(workload).draw(seed, "sessions.turns", len(begin_s)).astype(np.int64)
     first = np.cumsum(turns) - turns
