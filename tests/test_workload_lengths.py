@@ -12,7 +12,7 @@ from scipy import stats
 
 from sim.faults import InputFault
 from sim.workload import generate, mean_context_tokens, mean_tokens
-from sim.workload.lengths import geometric, lognormal, lognormal_mixture, quantile_table
+from sim.workload.distributions import geometric, lognormal, lognormal_mixture, quantile_table
 
 NORMAL_999 = 3.291  # two-sided 99.9 % bound of a standard normal
 COUNT = 40_000

@@ -6,7 +6,7 @@ starts, from named streams of one seed.
 
 from sim.workload.contents import Contents
 from sim.workload.lengths import mean_context_tokens, mean_tokens
-from sim.workload.requests import Follows, Requests, draw_think, generate
+from sim.workload.requests import Follows, Requests, draw_think, generate, generate_chunks
 from sim.workload.sharing import lru_hit_ratio, reusable_tokens
 from sim.workload.streams import stream
 from sim.workload.trace import Trace, read_trace
@@ -18,6 +18,7 @@ __all__ = [
     "Trace",
     "draw_think",
     "generate",
+    "generate_chunks",
     "lru_hit_ratio",
     "mean_context_tokens",
     "mean_tokens",

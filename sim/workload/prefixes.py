@@ -11,9 +11,10 @@ import numpy as np
 from sim.faults import InputFault
 from sim.workload.chains import chain_blocks, check_chains, compress
 from sim.workload.contents import Contents
-from sim.workload.lengths import fixed, lognormal, trace_of, whole_tokens
+from sim.workload.distributions import fixed, lognormal
+from sim.workload.lengths import trace_of, whole_tokens
 from sim.workload.sessions import Turns
-from sim.workload.streams import stream
+from sim.workload.streams import Streams
 from sim.workload.trace import Trace
 from sim.workload.trace_lines import is_lines
 
@@ -55,7 +56,7 @@ def _trace_contents(trace: Trace, block_tokens: int | None, hash_of: str) -> Con
     return compress(chains, trace.prompt_tokens, block_tokens)
 
 
-def drawn_contents(workload: Mapping[str, Any], turns: Turns, seed: int) -> Contents | None:
+def drawn_contents(workload: Mapping[str, Any], turns: Turns, streams: Streams) -> Contents | None:
     """What the requests *turns* share by `prefixes`, `sessions` and `answers`; None where nothing.
 
     A head takes the place of the prompt's first tokens: prompts are as long as without it, and one that is
@@ -67,7 +68,7 @@ def drawn_contents(workload: Mapping[str, Any], turns: Turns, seed: int) -> Cont
     count = len(turns.prompt_tokens)
     heads, reach = np.full(count, -1), np.zeros(count, dtype=np.int64)
     if groups:
-        group, tokens = draw_heads(prefixes, turns.prompts, seed)
+        group, tokens = draw_heads(prefixes, turns.prompts, streams)
         heads = group[turns.prompt]
         reach = np.where(heads < 0, 0, np.minimum(tokens[heads], turns.first_tokens))
     bodies = np.where(turns.shares, groups + turns.prompt, -1)
@@ -80,21 +81,21 @@ def drawn_contents(workload: Mapping[str, Any], turns: Turns, seed: int) -> Cont
     return Contents(np.concatenate([[0], np.cumsum(there.sum(axis=1))]), ids, ends, tails)
 
 
-def draw_heads(prefixes: Mapping[str, Any], prompts: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+def draw_heads(prefixes: Mapping[str, Any], prompts: int, streams: Streams) -> tuple[np.ndarray, np.ndarray]:
     """The group of each of *prompts* (int64; -1: no shared head), and the tokens of each group's head.
 
     Group g of `groups` (from 1) has a weight of g^-`zipf` among the `share` of prompts with a head.
     """
     share = 1.0 if prefixes.get("share") is None else prefixes["share"]
     shares = share * np.cumsum(group_shares(prefixes["groups"], prefixes.get("zipf")))
-    drawn = stream(seed, "prefixes").random(prompts)
+    drawn = streams.open("prefixes").random(prompts)
     group = np.searchsorted(shares[:-1], drawn, side="right")
     length = (
         fixed(prefixes["tokens"])
         if prefixes.get("tokens") is not None
         else lognormal(prefixes["tokens_mean"], prefixes.get("tokens_cv") or 0.0)
     )
-    tokens = whole_tokens(length.draw(seed, "prefixes.tokens", int(prefixes["groups"])))
+    tokens = whole_tokens(length.open(streams, "prefixes.tokens")(int(prefixes["groups"])))
     return np.where(drawn < share, group, -1), tokens
 
 

@@ -1,22 +1,24 @@
-"""The requests of a run: four columns, drawn at once before the clock starts."""
+"""The requests of a run: columns, drawn at once before the clock starts, or piece by piece."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from sim.clock import on_grid
 from sim.faults import InputFault
-from sim.workload.arrivals import arrival_times
+from sim.workload.arrivals import arrivals_of
 from sim.workload.contents import Contents
-from sim.workload.lengths import draw_lengths
+from sim.workload.lengths import open_lengths
 from sim.workload.prefixes import drawn_contents, recorded_contents
 from sim.workload.sessions import Turns, draw_turns, single_turns
 from sim.workload.sharing import reusable_tokens
-from sim.workload.streams import stream
+from sim.workload.streams import Streams, Take
+
+CHUNK_ROWS = 1 << 17
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,7 +43,8 @@ class Requests:
     notes: what happened to the input on the way, by name, with counts (absent when it did not happen).
     priorities: int64, smaller is more urgent, or None where all are equal.
     contents: which tokens requests share, or None when none do. follows: who waits for whose answer, or
-    None when nobody does.
+    None when nobody does. classes: int16, the traffic class of each, an index into class_names; None
+    without classes.
     """
 
     arrival_s: np.ndarray
@@ -52,6 +55,8 @@ class Requests:
     contents: Contents | None = None
     follows: Follows | None = None
     priorities: np.ndarray | None = None
+    classes: np.ndarray | None = None
+    class_names: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.arrival_s)
@@ -63,17 +68,77 @@ def generate(workload: Mapping[str, Any], load: Mapping[str, Any], run: Mapping[
     Every column has its own stream, read from its start: a longer run begins with the shorter one, and
     another rate sends the same requests at proportionally other times. Raises InputFault.
     """
-    seed = int(run.get("seed", 1))
-    notes: dict[str, int] = {}
-    if workload.get("sessions"):
-        turns = draw_turns(workload, load, run)
-    else:
-        arrival_s, notes = arrival_times(workload, load, run)
-        prompt_tokens, output_tokens, length_notes = draw_lengths(workload, len(arrival_s), seed)
-        turns = single_turns(arrival_s, prompt_tokens, output_tokens, int(workload.get("answers") or 1))
-        notes |= length_notes
-    patience_s = draw_patience(workload.get("patience"), len(turns), seed)
-    contents = _contents(workload, turns, seed)
+    streams = Streams(int(run.get("seed", 1)))
+    if not workload.get("sessions"):
+        return _Single(workload, load, run, streams).rest()
+    turns = draw_turns(workload, load, run, streams)
+    return _requests(workload, turns, _Columns(workload, streams), _contents(workload, turns, streams), {})
+
+
+def generate_chunks(
+    workload: Mapping[str, Any], load: Mapping[str, Any], run: Mapping[str, Any], rows: int = CHUNK_ROWS
+) -> Iterator[Requests]:
+    """The rows of `generate` in pieces of *rows*; the notes of each are those of the run up to its end.
+
+    In constant memory, except where prompts share tokens or sessions go on: those are drawn whole. Rows that
+    `follows` and `contents` name are counted in the whole run. Raises InputFault.
+    """
+    if workload.get("sessions") or _shares(workload):
+        whole = generate(workload, load, run)
+        yield from (_slice(whole, first, first + rows) for first in range(0, len(whole), rows))
+        return
+    source = _Single(workload, load, run, Streams(int(run.get("seed", 1))))
+    while len(chunk := source.take(rows)):
+        yield chunk
+
+
+class _Columns:
+    """The columns that need nothing of the others."""
+
+    def __init__(self, workload: Mapping[str, Any], streams: Streams) -> None:
+        self.patience_s = _times("workload.patience", workload.get("patience"), streams)
+        self.priorities = _priorities(workload, streams)
+
+
+class _Single:
+    """Requests without sessions, one after the other."""
+
+    def __init__(
+        self,
+        workload: Mapping[str, Any],
+        load: Mapping[str, Any],
+        run: Mapping[str, Any],
+        streams: Streams,
+    ) -> None:
+        self.workload, self.streams = workload, streams
+        self.arrivals = arrivals_of(workload, load, run, streams)
+        self.lengths = open_lengths(workload, streams)
+        self.columns = _Columns(workload, streams)
+
+    def take(self, count: int) -> Requests:
+        """The next *count*; fewer, or none, at the end of the run."""
+        return self._of(self.arrivals.take(count))
+
+    def rest(self) -> Requests:
+        """All that are left."""
+        return self._of(self.arrivals.rest())
+
+    def _of(self, arrival_s: np.ndarray) -> Requests:
+        tokens = self.lengths.take(len(arrival_s))
+        turns = single_turns(arrival_s, *tokens, int(self.workload.get("answers") or 1))
+        contents = _contents(self.workload, turns, self.streams)
+        notes = {**self.arrivals.notes, **self.lengths.notes}
+        return _requests(self.workload, turns, self.columns, contents, notes)
+
+
+def _requests(
+    workload: Mapping[str, Any],
+    turns: Turns,
+    columns: _Columns,
+    contents: Contents | None,
+    notes: dict[str, int],
+) -> Requests:
+    count = len(turns)
     if contents is not None:
         seen = reusable_tokens(contents, turns.prompt_tokens, turns.output_tokens)
         notes |= {"prompt_tokens_seen_before": int(seen.sum())}
@@ -81,27 +146,52 @@ def generate(workload: Mapping[str, Any], load: Mapping[str, Any], run: Mapping[
         turns.arrival_s,
         turns.prompt_tokens,
         turns.output_tokens,
-        patience_s,
+        None if columns.patience_s is None else columns.patience_s(count),
         notes,
         contents,
         _follows(workload, turns),
-        _priorities(workload, len(turns), seed),
+        None if columns.priorities is None else columns.priorities(count),
     )
 
 
-def _priorities(workload: Mapping[str, Any], count: int, seed: int) -> np.ndarray | None:
+def _slice(whole: Requests, first: int, last: int) -> Requests:
+    """Rows *first* up to *last* of *whole*."""
+    rows, follows, contents = slice(first, min(last, len(whole))), whole.follows, whole.contents
+
+    def cut(column: np.ndarray | None) -> np.ndarray | None:
+        return None if column is None else column[rows]
+
+    return replace(
+        whole,
+        arrival_s=whole.arrival_s[rows],
+        prompt_tokens=whole.prompt_tokens[rows],
+        output_tokens=whole.output_tokens[rows],
+        patience_s=cut(whole.patience_s),
+        priorities=cut(whole.priorities),
+        classes=cut(whole.classes),
+        contents=contents.take(np.arange(rows.start, rows.stop)) if contents is not None else None,
+        follows=Follows(follows.previous[rows], follows.think_s[rows]) if follows else None,
+    )
+
+
+def _priorities(workload: Mapping[str, Any], streams: Streams) -> Take | None:
     weights = np.asarray((workload.get("priorities") or {}).get("weights") or [1.0])
     if len(weights) < 2:
         return None
-    return np.searchsorted(
-        np.cumsum(weights / weights.sum())[:-1], stream(seed, "priorities").random(count), "right"
-    )
+    bounds, uniform = np.cumsum(weights / weights.sum())[:-1], streams.open("priorities").random
+    return lambda count: np.searchsorted(bounds, uniform(count), "right")
 
 
-def _contents(workload: Mapping[str, Any], turns: Turns, seed: int) -> Contents | None:
+def _shares(workload: Mapping[str, Any]) -> bool:
+    """Whether requests may share tokens."""
+    kind = (workload.get("prefixes") or {}).get("kind") or "none"
+    return kind != "none" or int(workload.get("answers") or 1) > 1
+
+
+def _contents(workload: Mapping[str, Any], turns: Turns, streams: Streams) -> Contents | None:
     if (workload.get("prefixes") or {}).get("kind") == "trace":
         return recorded_contents(workload, len(turns))
-    return drawn_contents(workload, turns, seed)
+    return drawn_contents(workload, turns, streams)
 
 
 def _follows(workload: Mapping[str, Any], turns: Turns) -> Follows | None:
@@ -111,21 +201,20 @@ def _follows(workload: Mapping[str, Any], turns: Turns) -> Follows | None:
     return Follows(turns.previous, np.where(turns.previous < 0, 0.0, turns.gap_s))
 
 
-def draw_patience(patience: Mapping[str, Any] | None, count: int, seed: int) -> np.ndarray | None:
-    """How long each client stays at most, in seconds on the clock's grid; None when *patience* is absent."""
-    return _draw_times("workload.patience", patience, count, seed) if patience else None
-
-
 def draw_think(load: Mapping[str, Any], count: int, seed: int) -> np.ndarray:
     """How long users think after each of *count* requests, in seconds on the clock's grid."""
-    think = load.get("think")
-    return _draw_times("load.think", think, count, seed) if think else np.zeros(count)
+    think_s = _times("load.think", load.get("think"), Streams(seed))
+    return np.zeros(count) if think_s is None else think_s(count)
 
 
-def _draw_times(key: str, times: Mapping[str, Any], count: int, seed: int) -> np.ndarray:
-    mean_s = times["mean_s"]
+def _times(key: str, times: Mapping[str, Any] | None, streams: Streams) -> Take | None:
+    """Times in seconds on the clock's grid, as the key *key* describes them; None where it is absent."""
+    if not times:
+        return None
+    mean_s = float(times["mean_s"])
     if times["kind"] == "fixed":
-        return on_grid(np.full(count, float(mean_s)))
+        return lambda count: on_grid(np.full(count, mean_s))
     if times["kind"] == "exponential":
-        return on_grid(mean_s * stream(seed, key.rpartition(".")[2]).standard_exponential(count))
+        unit = streams.open(key.rpartition(".")[2]).standard_exponential
+        return lambda count: on_grid(mean_s * unit(count))
     raise InputFault(f"{key}.kind must be fixed or exponential (got {times['kind']})")

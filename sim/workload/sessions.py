@@ -11,9 +11,10 @@ import numpy as np
 
 from sim.clock import on_grid
 from sim.faults import InputFault
-from sim.workload.arrivals import expected_requests, open_shape
-from sim.workload.lengths import Length, draw_lengths, fixed, lognormal, turn_counts
-from sim.workload.streams import stream
+from sim.workload.arrivals import expected_requests, open_times
+from sim.workload.distributions import Length, fixed, lognormal
+from sim.workload.lengths import open_lengths, turn_counts
+from sim.workload.streams import Streams, Take
 
 _SPANS_BEFORE = 10
 """How many mean sessions before t = 0 the first ones begin, so that the load is level from the start: of
@@ -56,14 +57,16 @@ def single_turns(
     return Turns(prompts, prompt, prompt_tokens, output_tokens, prompt_tokens, several, none, arrival_s)
 
 
-def draw_turns(workload: Mapping[str, Any], load: Mapping[str, Any], run: Mapping[str, Any]) -> Turns:
+def draw_turns(
+    workload: Mapping[str, Any], load: Mapping[str, Any], run: Mapping[str, Any], streams: Streams
+) -> Turns:
     """The turns that arrive within *run*, at the mean rate of *load*, of sessions like *workload*'s.
 
     Sessions begin as `arrivals` has it, the first ones before t = 0; a turn comes one gap after the turn
     before it. `lengths` is what each turn adds: a prompt is all prompts and answers of the session so far
     and that. A longer run begins with the shorter one. Raises InputFault.
     """
-    seed, turns = int(run.get("seed", 1)), turn_counts(workload)
+    turns = turn_counts(workload)
     if load.get("rate_per_s") is None:
         raise InputFault("sessions need load.rate_per_s")
     sessions_per_s = float(load["rate_per_s"]) / turns.mean
@@ -72,8 +75,8 @@ def draw_turns(workload: Mapping[str, Any], load: Mapping[str, Any], run: Mappin
     expected = expected_requests(load["rate_per_s"], run) / turns.mean
     sessions = math.ceil(before_s * sessions_per_s + expected + 5 * math.sqrt(expected)) + 16
     while True:
-        begin_s = open_shape(workload, seed)(sessions) / sessions_per_s - before_s
-        drawn = _turns_of(workload, begin_s, seed)
+        begin_s = open_times(workload, sessions_per_s, streams, -before_s)(sessions)
+        drawn = _turns_of(workload, begin_s, streams)
         kept = np.flatnonzero(drawn.arrival_s >= 0)
         kept = kept[np.argsort(drawn.arrival_s[kept], kind="stable")]
         kept = kept[:count] if duration_s is None else kept[drawn.arrival_s[kept] < duration_s]
@@ -101,16 +104,16 @@ class _Drawn:
     arrival_s: np.ndarray
 
 
-def _turns_of(workload: Mapping[str, Any], begin_s: np.ndarray, seed: int) -> _Drawn:
+def _turns_of(workload: Mapping[str, Any], begin_s: np.ndarray, streams: Streams) -> _Drawn:
     """Every turn of the sessions that begin at *begin_s*."""
-    turns = turn_counts(workload).draw(seed, "sessions.turns", len(begin_s)).astype(np.int64)
+    turns = turn_counts(workload).open(streams, "sessions.turns")(len(begin_s)).astype(np.int64)
     first = np.cumsum(turns) - turns
     total = int(turns.sum())
     place = np.arange(total) - np.repeat(first, turns)
-    new_tokens, output_tokens, _ = draw_lengths(workload, total, seed)
+    new_tokens, output_tokens = open_lengths(workload, streams).take(total)
     said = np.cumsum(new_tokens + output_tokens)
     before = said - new_tokens - output_tokens
-    gap_s = np.where(place == 0, 0.0, on_grid(_gap(workload).draw(seed, "sessions.gap", total)))
+    gap_s = np.where(place == 0, 0.0, on_grid(_gap(workload).open(streams, "sessions.gap")(total)))
     passed_s = np.cumsum(gap_s)
     return _Drawn(
         len(begin_s),
@@ -150,11 +153,12 @@ def _gap(workload: Mapping[str, Any]) -> Length:
     mean_s = float(gap["mean_s"])
     unit = {"fixed": lambda: fixed(1.0), "exponential": lambda: _EXPONENTIAL,
             "lognormal": lambda: lognormal(1.0, gap["cv"])}[gap["kind"]]()  # fmt: skip
-    return Length(
-        lambda seed, name, count: mean_s * unit.draw(seed, name, count),
-        mean_s,
-        mean_s**2 * unit.mean_square,
-    )
+
+    def open_(streams: Streams, name: str) -> Take:
+        units = unit.open(streams, name)
+        return lambda count: mean_s * units(count)
+
+    return Length(open_, mean_s, mean_s**2 * unit.mean_square)
 
 
-_EXPONENTIAL = Length(lambda seed, name, count: stream(seed, name).standard_exponential(count), 1.0, 2.0)
+_EXPONENTIAL = Length(lambda streams, name: streams.open(name).standard_exponential, 1.0, 2.0)

@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
+
+Take = Callable[[int], np.ndarray]
+"""A source that is drawn from the front on: the next so many values, one-dimensional. Ten and then twenty
+are the same bytes as thirty at once."""
 
 
 def stream(seed: int, name: str) -> np.random.Generator:
@@ -20,3 +26,51 @@ def stream(seed: int, name: str) -> np.random.Generator:
     digest = hashlib.sha256(name.encode()).digest()
     key = np.frombuffer(digest, dtype="<u4", count=4).tolist()
     return np.random.Generator(np.random.PCG64DXSM(np.random.SeedSequence(seed, spawn_key=key)))
+
+
+@dataclass(frozen=True)
+class Streams:
+    """The streams of *seed* whose names begin with *prefix*."""
+
+    seed: int
+    prefix: str = ""
+
+    def open(self, name: str) -> np.random.Generator:
+        """The stream *name* among these, at its start."""
+        return stream(self.seed, self.prefix + name)
+
+    def within(self, name: str) -> Streams:
+        """The streams of a part of the traffic: their names begin with *name* and a dot."""
+        return Streams(self.seed, f"{self.prefix}{name}.")
+
+
+def running_sum(take: Take) -> Take:
+    """The sums of all values of *take* so far."""
+    total = 0.0
+
+    def next_sums(count: int) -> np.ndarray:
+        nonlocal total
+        values = take(count)
+        if count:
+            values[0] += total
+            np.cumsum(values, out=values)
+            total = values[-1]
+        return values
+
+    return next_sums
+
+
+def repeated(take: Take, times: int) -> Take:
+    """Each value of *take*, *times* in a row."""
+    if times == 1:
+        return take
+    left = np.empty(0)
+
+    def next_values(count: int) -> np.ndarray:
+        nonlocal left
+        fresh = take(-(-max(count - len(left), 0) // times))
+        values = np.concatenate([left, np.repeat(fresh, times)])
+        left = values[count:].copy()
+        return values[:count]
+
+    return next_values
