@@ -8,9 +8,10 @@ import pytest
 
 import sim
 from sim.planning.knee import Knee
-from sim.planning.limits import MOST_TURNED_AWAY, turned_away_share
+from sim.planning.limits import turned_away_share
 from sim.planning.wording import number
 from sim.report.text import headline, knee_text
+from sim.results.windows import MOST_TURNED_AWAY
 
 BOUNDED = {"max_queued_requests": 10}
 DEADLINE = {"queue_deadline_s": 0.25}

@@ -5,14 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import ceil
 from typing import Any
 
 from sim.faults import InputFault
 from sim.planning.wording import NAMES, duration
-
-MOST_TURNED_AWAY = 0.01
-"""A knee serves what it is offered: at most so many are refused, give up or leave the queue too late."""
+from sim.results.statistics import fewest_values
 
 _NAME = re.compile(r"(?P<metric>[a-z0-9_]+?)_(?P<statistic>mean|max|p\d+(?:\.\d+)?)_s")
 
@@ -48,9 +45,7 @@ class Limit:
     @property
     def fewest_requests(self) -> int:
         """How many requests a run needs for the statistic to be one of theirs: 100 for a p99."""
-        if not self.statistic.startswith("p"):
-            return 1
-        return ceil(1.0 / (1.0 - float(self.statistic[1:]) / 100.0) - 1e-9)
+        return fewest_values(self.statistic)
 
     def beyond(self, summary: Mapping[str, Any]) -> float | None:
         """How many of the run's values lie beyond the percentile; None for a mean or a maximum."""

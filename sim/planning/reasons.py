@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from sim.planning.limits import MOST_TURNED_AWAY, Limit, turned_away_share
+from sim.planning.limits import Limit, turned_away_share
 from sim.planning.search import Bracket, Point, Search
 from sim.planning.wording import duration, number, turned_away
+from sim.results.windows import MOST_TURNED_AWAY
 
 FEWEST_BEYOND = 10
 """A percentile with fewer requests beyond it is an anecdote; the answer says so."""

@@ -12,9 +12,10 @@ from math import ceil, sqrt
 import numpy as np
 
 from sim.planning.interval import BESIDE, LEAST_REPLICATIONS
-from sim.planning.limits import MOST_TURNED_AWAY, turned_away_share
+from sim.planning.limits import turned_away_share
 from sim.planning.replications import Replications
 from sim.planning.search import Search
+from sim.results.windows import MOST_TURNED_AWAY
 
 NARROW = 1.06  # ratio of the two loads
 

@@ -17,8 +17,9 @@ import numpy as np
 
 from sim.clock import HORIZON_S
 from sim.faults import InputFault
-from sim.planning.limits import MOST_TURNED_AWAY, Limit, turned_away_share
+from sim.planning.limits import Limit, turned_away_share
 from sim.planning.wording import joined
+from sim.results.windows import MOST_TURNED_AWAY
 
 if TYPE_CHECKING:
     from sim.scenario import Scenario

@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sim.planning.knee import Knee
-from sim.planning.limits import MOST_TURNED_AWAY, limits_of, turned_away_share
+from sim.planning.limits import limits_of, turned_away_share
 from sim.planning.search import Point
 from sim.planning.wording import NAMES, duration, gibibytes, joined, number, output_rate, turned_away
 from sim.report.assumptions import assumptions
+from sim.results.windows import MOST_TURNED_AWAY, TURNED_AWAY
 
 LATENCIES = ("ttft_s", "queue_s", "tpot_s", "itl_s", "stall_s", "e2e_s")
 STATISTICS = ("mean", "p50", "p90", "p99", "max")
@@ -139,6 +140,7 @@ def run_text(summary: Mapping[str, Any]) -> str:
     facts = [
         ("throughput", f"{_per_s(output_rate(summary, 'request_throughput'), 'requests')}, {tokens}"),
         ("goodput", _goodput(summary)),
+        *window_facts(summary),
         ("KV cache in use", usage),
         *_sharing_facts(summary),
         ("batch size, mean", number(summary.get("batch_size_mean"))),
@@ -153,6 +155,30 @@ def run_text(summary: Mapping[str, Any]) -> str:
         aligned(facts),
         [f"note: {text}" for text in summary.get("warnings", ()) if not text.startswith("unstable")],
     )
+
+
+def window_facts(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """How a run's windows fared, and the worst of them; nothing where a run has none."""
+    found = summary.get("windows")
+    if found is None:
+        return []
+    missed = round(found["share_in_violation"] * found["count"])
+    length = duration(found["length_s"])
+    facts = [(f"windows of {length}", f"{missed} of {found['count']} miss a limit")]
+    if worst := found["worst"]:
+        facts.append((f"worst {length}", window_words(worst)))
+    return facts
+
+
+def window_words(worst: Mapping[str, Any]) -> str:
+    """`TTFT p99 is 3.1 s from 20 min to 25 min`."""
+    name, value = worst["limit"], worst["value"]
+    what = (
+        f"{number(100 * value)} % are turned away"
+        if name == TURNED_AWAY
+        else (f"{limits_of({name: 1.0})[0].label} is {duration(value)}")
+    )
+    return f"{what}, from {duration(worst['start_s'])} to {duration(worst['end_s'])}"
 
 
 def _sharing_facts(summary: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import ceil
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,13 @@ import numpy as np
 PERCENTILES: tuple[float, ...] = (50, 90, 95, 99)
 EXACT_VALUES = 200_000
 BIN_ERROR = 1e-3  # relative
+
+
+def fewest_values(statistic: str) -> int:
+    """How many values a *statistic* (`mean`, `max`, `p99`) needs to be one of theirs: 100 for a p99."""
+    if not statistic.startswith("p"):
+        return 1
+    return ceil(1.0 / (1.0 - float(statistic[1:]) / 100.0) - 1e-9)
 
 
 def describe(values: np.ndarray, reason: str, percentiles: Sequence[float] = PERCENTILES) -> dict[str, Any]:

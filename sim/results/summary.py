@@ -12,6 +12,7 @@ from sim.results.kv_cache import found_again, kv_cache, prefix_cache
 from sim.results.requests import RequestTable
 from sim.results.statistics import PERCENTILES, describe, growth
 from sim.results.steps import StepLog
+from sim.results.windows import windows
 from sim.serving.scheduler import HELD_BY
 from sim.serving.static import StaticScheduler
 from sim.simulation import Run
@@ -59,6 +60,7 @@ def summarise(run: Run, table: RequestTable, log: StepLog) -> dict[str, Any]:
         **rates,
         "makespan": makespan,
         **_goodput(run, table),
+        **({} if (by_window := windows(table, log)) is None else {"windows": by_window}),
         **latencies,
         "stable": stable,
         "queue_growth_per_s": slope,

@@ -185,6 +185,10 @@ SCENARIO_KEYS = (
         below=1),
     Key("run.most_replications", "count", "Most replications of a knee's load; at least ten are made if it "
         "allows.", 100, minimum=2),
+    Key("run.window_s", "seconds", "Length of the windows by which a run with limits is judged where it has "
+        "no steady state.", 300.0, above=0),
+    Key("run.windows_in_violation", "share", "Share of the windows in which a limit may be missed at such a "
+        "knee.", 0.0, minimum=0, below=1),
     Key("cost", "mapping", "What a GPU costs.", {}),
     Key("cost.gpu_hour_usd", "usd", "Price of one GPU for one hour.", minimum=0,
         otherwise="hardware: price.usd_per_gpu_hour"),
