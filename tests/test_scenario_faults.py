@@ -30,7 +30,7 @@ def catalogue(tmp_path: Path) -> Catalogue:
         ("slo: {ttft_p100_s: 1}", "slo.ttft_p100_s is unknown"),
         ("run.seed: 1", "run.seed is unknown; write run: {seed: ...}"),
         ("run: {seed:1}", "run.seed:1 is unknown; write a space after the colon: `seed: 1`"),
-        ("on: 1", "on is unknown; possible: admission, cost"),
+        ("on: 1", "on is unknown; possible: admission, base, cost"),
     ],
 )
 def test_an_unknown_key_is_told_with_the_nearest(catalogue: Catalogue, line: str, sentence: str) -> None:

@@ -36,8 +36,11 @@ def default_folders() -> Folders:
 
 
 def names(kind: str, folders: Folders | None = None) -> tuple[str, ...]:
-    """The names of *kind*, in order of the alphabet. Raises `InputFault` for an unknown kind."""
-    return tuple(sorted(path.stem for path in _files(kind, folders)))
+    """The names of *kind*, in order of the alphabet; a file in a folder has the folder in its name.
+
+    Raises `InputFault` for an unknown kind.
+    """
+    return tuple(sorted(_files(kind, folders)))
 
 
 def find(kind: str, name: str, folders: Folders | None = None) -> Path:
@@ -47,16 +50,15 @@ def find(kind: str, name: str, folders: Folders | None = None) -> Path:
     """
     files = _files(kind, folders)
     wanted = name.casefold()
-    for path in files:
-        if path.stem.casefold() == wanted:
+    for known, path in files.items():
+        if known.casefold() == wanted:
             return path
-    for path in files:
+    for path in files.values():
         if wanted in (alias.casefold() for alias in _aliases(path, wanted)):
             return path
-    known = [path.stem for path in files]
-    near = did_you_mean(name, known)
+    near = did_you_mean(name, files)
     if "did you mean" not in near:
-        aliases = [alias for path in files for alias in _aliases(path)]
+        aliases = [alias for path in files.values() for alias in _aliases(path)]
         by_alias = did_you_mean(name, aliases)
         near = by_alias if "did you mean" in by_alias else near
     raise InputFault(_folder_fault(kind, name, folders) or f"{NOUNS[kind]} {name} is unknown{near}")
@@ -64,13 +66,24 @@ def find(kind: str, name: str, folders: Folders | None = None) -> Path:
 
 def _folder_fault(kind: str, name: str, folders: Folders | None) -> str:
     """That *name* is a folder, of the catalogue or where one works, with the files in it; else nothing."""
-    where = (default_folders() if folders is None else folders).get(kind)
-    found = [path for path in (Path(name), *([where / name] if where else [])) if path.is_dir()]
-    if not found or not name.strip():
+    folder = folder_of(kind, name, folders)
+    if folder is None:
         return ""
-    files = sorted(os.path.relpath(path) for path in found[0].iterdir() if path.suffix in (".yaml", ".yml"))
+    files = [os.path.relpath(path) for path in files_in(folder)]
     inside = f", such as {files[0]}" if files else ""
     return f"{NOUNS[kind]} {name} is a folder; name a file{inside}"
+
+
+def folder_of(kind: str, name: str, folders: Folders | None = None) -> Path | None:
+    """The folder *name*, where one works or in the catalogue of *kind*; None if there is none."""
+    where = (default_folders() if folders is None else folders).get(kind)
+    places = (Path(name), *([where / name] if where else [])) if name.strip() else ()
+    return next((path for path in places if path.is_dir()), None)
+
+
+def files_in(folder: Path) -> list[Path]:
+    """The YAML files in *folder*, in order of the alphabet."""
+    return sorted(path for path in folder.iterdir() if path.suffix in (".yaml", ".yml"))
 
 
 def aliases(kind: str, name: str, folders: Folders | None = None) -> tuple[str, ...]:
@@ -78,11 +91,13 @@ def aliases(kind: str, name: str, folders: Folders | None = None) -> tuple[str, 
     return _aliases(find(kind, name, folders))
 
 
-def _files(kind: str, folders: Folders | None) -> list[Path]:
+def _files(kind: str, folders: Folders | None) -> dict[str, Path]:
+    """The files of *kind* by name."""
     where = default_folders() if folders is None else folders
     if kind not in NOUNS:
         raise InputFault(f"kind {kind} is unknown{did_you_mean(kind, NOUNS)}")
-    return sorted(where[kind].glob("*.yaml")) if kind in where else []
+    found = sorted(where[kind].rglob("*.yaml")) if kind in where else []
+    return {path.relative_to(where[kind]).with_suffix("").as_posix(): path for path in found}
 
 
 def _aliases(path: Path, holding: str = "") -> tuple[str, ...]:

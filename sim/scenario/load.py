@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from sim.faults import InputFault
+from sim.scenario.bases import on_its_base
 from sim.scenario.catalogue import Folders, default_folders, find
 from sim.scenario.overrides import apply_overrides
 from sim.scenario.references import is_path
@@ -34,10 +35,10 @@ def load(
 
 def _read(source: str | Path | Mapping[str, Any], folders: Folders, faults: Faults) -> tuple[str, Tree]:
     if isinstance(source, Mapping):
-        return "scenario", from_python(source, Place("scenario"))
+        return "scenario", on_its_base(from_python(source, Place("scenario")), folders, faults)
     path = Path(source)
     if isinstance(source, str) and not is_path(source) and not path.is_file():
         path = find("scenarios", source, folders)
     if not path.is_file():
         raise InputFault(f"{path} is {'a folder' if path.is_dir() else 'not there'}; name a scenario file")
-    return path.stem, read_file(path, faults)
+    return path.stem, on_its_base(read_file(path, faults), folders, faults, (path.resolve(),))

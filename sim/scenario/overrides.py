@@ -59,16 +59,29 @@ def lay_over(tree: Tree, path: KeyPath, new: Tree) -> Tree:
     A name on the way becomes a mapping (`hardware: NAME` turns into `{base: NAME, ...}`, `load: trace`
     into `{mode: trace, ...}`), and a key takes the place of those that it excludes.
     """
-    section, text = path[:1], tree.get(path[:1])
-    if len(path) > 1 and isinstance(text, str):
-        short_for = "mode" if section == ("load",) else "base" if section[0] in NAMING else None
-        if short_for:
-            tree = tree.replaced(section, Tree({short_for: text}, {(): tree.place(section)}))
+    tree = named_as_mapping(tree, path)
     if new.value is not None:
-        for rival in _rivals(path):
-            if tree.get(rival) is not None:
-                tree = tree.replaced(rival, Tree(None))
+        tree = without_rivals(tree, path)
     return tree.replaced(path, new)
+
+
+def named_as_mapping(tree: Tree, path: KeyPath) -> Tree:
+    """*tree* with the section of *path* as a mapping, if it is a name and *path* leads further into it."""
+    section, text = path[:1], tree.get(path[:1])
+    if len(path) == 1 or not isinstance(text, str):
+        return tree
+    short_for = "mode" if section == ("load",) else "base" if section[0] in NAMING else None
+    if short_for is None:
+        return tree
+    return tree.replaced(section, Tree({short_for: text}, {(): tree.place(section)}))
+
+
+def without_rivals(tree: Tree, path: KeyPath) -> Tree:
+    """*tree* without the keys that the one at *path* excludes."""
+    for rival in _rivals(path):
+        if tree.get(rival) is not None:
+            tree = tree.replaced(rival, Tree(None))
+    return tree
 
 
 def _rivals(path: KeyPath) -> list[KeyPath]:

@@ -49,6 +49,7 @@ def json_schema(kind: str = "scenarios") -> dict[str, Any]:
         entry["anyOf"] = [{"type": "string"}, {"$ref": f"#/$defs/{section}"}]
     load = schema["properties"]["load"]
     schema["properties"]["load"] = {"anyOf": [load, {"enum": ["trace", "burst"]}]}
+    schema["anyOf"] = [{"required": schema.pop("required")}, {"required": ["base"]}]
     return {**head, **schema, "$defs": sections}
 
 

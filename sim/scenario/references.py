@@ -50,7 +50,7 @@ def read_part(section: str, tree: Tree, folders: Folders, faults: Faults) -> Par
     if value.get("base") is None:
         own = Tree({key: inner for key, inner in value.items() if key != "base"}, tree.places)
         checked = _checked(kind, own, faults, (section,))
-        return _part(kind, checked, own, str(tree.place()), "unnamed") if checked else None
+        return _part(kind, checked, own, str(tree.place()), "unnamed", _elsewhere(own)) if checked else None
     return _patched_part(section, tree, folders, faults)
 
 
@@ -116,6 +116,12 @@ def _patched_part(section: str, tree: Tree, folders: Folders, faults: Faults) ->
     patched = {path: str(tree.place(path)) for path, _ in leaves(patch.value) if path}
     name = below.value.get("name", stem)
     return _part(kind, checked, merged, f"{NOUNS[kind]} {name}", stem, patched)
+
+
+def _elsewhere(tree: Tree) -> dict[KeyPath, str]:
+    """The values that another file lays over the section *tree*, with their places."""
+    places = {path: tree.place(path) for path, _ in leaves(tree.value) if path}
+    return {path: str(place) for path, place in places.items() if place.file != tree.place().file}
 
 
 def _estimated(patch: Tree) -> Tree:
@@ -184,7 +190,7 @@ def _read_named(
 ) -> tuple[Tree, str] | None:
     """What the file called *text* holds, and its name without the suffix; None (and a fault) if unusable."""
     try:
-        path = _locate(kind, text, place, folders)
+        path = locate(kind, text, place, folders)
         stem = path.name.removesuffix(".gz").rpartition(".")[0]
         if kind == "workloads" and text.lower().endswith(TRACE_SUFFIXES):
             trace = {"kind": "trace", "path": text}
@@ -231,8 +237,8 @@ def _read_huggingface(path: Path) -> Tree:
     return Tree(from_huggingface(config, name), {(): Place(path.name, None, path.parent)})
 
 
-def _locate(kind: str, text: str, place: Place, folders: Folders) -> Path:
-    """The file that *text* names. Raises `InputFault`, with the place, if there is none."""
+def locate(kind: str, text: str, place: Place, folders: Folders) -> Path:
+    """The file of *kind* that *text*, at *place*, names. Raises `InputFault` if there is none."""
     if not is_path(text):
         try:
             return find(kind, text, folders)

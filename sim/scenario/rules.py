@@ -170,6 +170,8 @@ def _session_rules(sessions: Values, report: Report) -> None:
 
 def scenario_rules(sections: Mapping[str, Values], report: Report) -> None:
     """The rules between the sections of a scenario; what is at fault is not in *sections*."""
+    if report.tree.get(("base",)) is not None:  # in a file or a mapping it has been followed by now
+        report("base", "must stand in the scenario's file; on the command line name that scenario instead")
     _load_rules(sections, report)
     _version_rules(sections, report)
     _parallel_rules(sections["engine"], sections["model"], report)

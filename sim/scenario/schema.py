@@ -33,6 +33,9 @@ PLACEHOLDERS = {
 
 SCENARIO_KEYS = (
     Key("name", "text", "What the scenario is called in results.", otherwise="the file's name"),
+    Key("base", "text", "Another scenario, by name or path, that this one is laid over: what is written here "
+        "goes before it, mapping by mapping, and null takes a key away. A section that names a file, a "
+        "mapping of another kind and a key that excludes others replace what the base has there."),
     Key("hardware", "reference", "The GPU: a name of hardware_profiles/, a path, `{base: NAME, key: value, "
         "...}`, or a whole profile.", required=True),
     Key("model", "reference", "The model: a name or Hugging Face id of the catalogue, a path to a YAML file "
