@@ -61,7 +61,7 @@ def scrapes_s(run: Run, interval_s: float = SCRAPE_INTERVAL_S) -> np.ndarray:
 def metrics_at(run: Run, at_s: np.ndarray) -> Columns:
     """Each metric, by its name, at the instants *at_s*."""
     phases = phases_of(run)
-    table = RequestTable(run, StepLog(run.recorder, run.step_time))
+    table = RequestTable.of(run)
     return {
         **_gauges(run, table.log, phases, at_s),
         **_counters(table, at_s),

@@ -114,8 +114,8 @@ def _run_load(load: Load, scenario: Scenario) -> LoadRun:
     from sim.results import Result
 
     run = simulate(scenario)
-    log = StepLog(run.recorder, run.step_time)
-    table = RequestTable(run, log)
+    table = RequestTable.of(run)
+    log = table.log
     window_s = table.window
     length_s = window_s[1] - window_s[0]
     offered_per_s = float(table.in_window.sum()) / length_s if length_s > 0 else 0.0

@@ -187,7 +187,7 @@ def _requests(run: Run, phases: Phases) -> Iterator[str]:
 
 
 def _spans(run: Run, start_us: np.ndarray, end_us: np.ndarray, thread: np.ndarray) -> Iterator[str]:
-    table = RequestTable(run, StepLog(run.recorder, run.step_time))
+    table = RequestTable.of(run)
     columns = (
         table.status,
         run.requests.prompt_tokens,

@@ -7,31 +7,88 @@ from typing import Any
 import numpy as np
 
 from sim.results.requests import RequestTable
-from sim.results.steps import StepLog
+from sim.results.statistics import Peak
+from sim.results.steps import Totals
 from sim.serving.reservation import Reservation
 from sim.serving.static import StaticScheduler
 from sim.simulation import Run
 
 
-def kv_cache(run: Run, table: RequestTable, log: StepLog) -> dict[str, Any]:
-    """Use of the pool while iterations run."""
-    usable, size, totals = run.scheduler.num_blocks, run.ledger.block_size, log.totals
-    block_s, most_blocks = totals.block_s, totals.most_blocks
-    held_block_s, held_token_s = totals.held_block_s, totals.held_token_s
-    reservation = getattr(run.scheduler, "reservation", None)
-    if reservation is not None and run.scenario.engine["kv_layout"] == "contiguous":
-        block_s, most_blocks = _reserved(run, reservation)
-        held_block_s, held_token_s = block_s, totals.context_s
-    elif isinstance(run.scheduler, StaticScheduler):
-        held_token_s = _live_token_s(table)
-    return {
-        "num_gpu_blocks": run.ledger.num_gpu_blocks,
-        "block_size": size,
-        "capacity_tokens": usable * size,
-        "usage_mean": block_s / totals.busy_s / usable if totals.busy_s else 0.0,
-        "usage_max": most_blocks / usable,
-        **_wasted(run, held_token_s, held_block_s * size),
-    }
+class KvCache:
+    """Answers about the KV cache of *run*, from tables of its requests."""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        contiguous = run.scenario.engine["kv_layout"] == "contiguous"
+        self.reservation: Reservation | None = getattr(run.scheduler, "reservation", None)
+        self.reservation = self.reservation if contiguous else None
+        self.reserved = Peak()
+        self.reserved_block_s = 0.0
+        self.live_token_s = 0.0
+        self.queried_tokens = self.hit_tokens = 0
+
+    def add(self, table: RequestTable) -> None:
+        """Add the requests of *table*."""
+        recorder = table.run.recorder
+        scheduled = np.isfinite(recorder.column("first_scheduled_s"))
+        self.queried_tokens += int(table.run.requests.prompt_tokens[scheduled].sum())
+        self.hit_tokens += int(recorder.column("cached_tokens").sum(dtype=np.int64))
+        if self.reservation is not None:
+            self._reserve(table, self.reservation)
+        elif isinstance(self.run.scheduler, StaticScheduler):
+            self.live_token_s += _live_token_s(table)
+
+    def _reserve(self, table: RequestTable, reservation: Reservation) -> None:
+        """Blocks that contiguous reservations held.
+
+        Where all of a request's context is set aside nobody is preempted, so it holds from its first
+        schedule to its end. Whoever ends at an instant ends before others begin.
+        """
+        requests, recorder = table.run.requests, table.run.recorder
+        begin_s, end_s = recorder.column("first_scheduled_s"), recorder.column("finish_s")
+        ran = np.isfinite(begin_s)
+        tokens = np.minimum(requests.prompt_tokens + reservation.output_tokens, reservation.longest_tokens)
+        blocks = -(-tokens[ran] // reservation.block_size)
+        self.reserved.add(begin_s[ran], end_s[ran], blocks, recorder.settled_s)
+        self.reserved_block_s += float(blocks @ (end_s - begin_s)[ran])
+
+    def use(self, totals: Totals) -> dict[str, Any]:
+        """Use of the pool while iterations run, whose *totals* are given."""
+        run = self.run
+        usable, size = run.scheduler.num_blocks, run.ledger.block_size
+        block_s, most_blocks = totals.block_s, totals.most_blocks
+        held_block_s, held_token_s = totals.held_block_s, totals.held_token_s
+        if self.reservation is not None:
+            block_s, most_blocks = self.reserved_block_s, self.reserved.most
+            held_block_s, held_token_s = block_s, totals.context_s
+        elif isinstance(run.scheduler, StaticScheduler):
+            held_token_s = self.live_token_s
+        return {
+            "num_gpu_blocks": run.ledger.num_gpu_blocks,
+            "block_size": size,
+            "capacity_tokens": usable * size,
+            "usage_mean": block_s / totals.busy_s / usable if totals.busy_s else 0.0,
+            "usage_max": most_blocks / usable,
+            **_wasted(run, held_token_s, held_block_s * size),
+        }
+
+    def prefix_cache(self) -> dict[str, Any]:
+        """Tokens found in the prefix cache when requests were first scheduled, of all that they asked for.
+
+        As vLLM's counters have it: what a preempted request finds when it comes back counts in neither.
+        """
+        names = ("prefix_cache_hit_rate", "prefix_cache_hit_tokens", "prefix_cache_evicted_blocks")
+        caching, queried, hit = self.run.scheduler.caching, self.queried_tokens, self.hit_tokens
+        if caching is None:
+            return {names[0]: None, "prefix_cache_reason": "prefix caching is off"}
+        values = (hit / queried if queried else None, hit, caching.blocks.evicted_blocks)
+        reason = {} if queried else {"prefix_cache_reason": "no request was scheduled"}
+        return dict(zip(names, values, strict=True)) | reason
+
+    def found_again(self) -> int:
+        """Tokens that preempted requests found in the prefix cache when they came back."""
+        caching = self.run.scheduler.caching
+        return 0 if caching is None else caching.cached_tokens - self.hit_tokens
 
 
 def _wasted(run: Run, held_token_s: float, room_token_s: float) -> dict[str, Any]:
@@ -44,50 +101,9 @@ def _wasted(run: Run, held_token_s: float, room_token_s: float) -> dict[str, Any
     return {"wasted_fraction": max(0.0, 1.0 - held_token_s / room_token_s) if room_token_s else None}
 
 
-def _reserved(run: Run, reservation: Reservation) -> tuple[float, int]:
-    """Blocks times seconds that contiguous reservations held, and the most blocks at one time.
-
-    Where all of a request's context is set aside nobody is preempted, so it holds from its first
-    schedule to its end.
-    """
-    requests, recorder = run.requests, run.recorder
-    begin_s, end_s = recorder.column("first_scheduled_s"), recorder.column("finish_s")
-    ran = np.isfinite(begin_s)
-    tokens = np.minimum(requests.prompt_tokens + reservation.output_tokens, reservation.longest_tokens)
-    blocks = -(-tokens[ran] // reservation.block_size)
-    # Whoever ends at an instant ends before others begin.
-    order = np.argsort(np.concatenate([end_s[ran], begin_s[ran]]), kind="stable")
-    held = np.cumsum(np.concatenate([-blocks, blocks])[order])
-    return float(blocks @ (end_s - begin_s)[ran]), int(held.max(initial=0))
-
-
 def _live_token_s(table: RequestTable) -> float:
     """Tokens times seconds of those who still get some, without padding; contexts grow evenly."""
     requests, recorder = table.run.requests, table.run.recorder
     decoding_s = recorder.column("finish_s") - recorder.column("first_token_s")
     context_tokens = requests.prompt_tokens + table.got_tokens / 2.0
     return float(np.nansum(decoding_s * context_tokens))
-
-
-def prefix_cache(run: Run, table: RequestTable) -> dict[str, Any]:
-    """Tokens found in the prefix cache when requests were first scheduled, of all that they asked for.
-
-    As vLLM's counters have it: what a preempted request finds when it comes back counts in neither.
-    """
-    names = ("prefix_cache_hit_rate", "prefix_cache_hit_tokens", "prefix_cache_evicted_blocks")
-    caching = run.scheduler.caching
-    if caching is None:
-        return {names[0]: None, "prefix_cache_reason": "prefix caching is off"}
-    scheduled = np.isfinite(run.recorder.column("first_scheduled_s"))
-    queried = int(run.requests.prompt_tokens[scheduled].sum())
-    hit = int(run.recorder.column("cached_tokens").sum(dtype=np.int64))
-    values = (hit / queried if queried else None, hit, caching.blocks.evicted_blocks)
-    reason = {} if queried else {"prefix_cache_reason": "no request was scheduled"}
-    return dict(zip(names, values, strict=True)) | reason
-
-
-def found_again(run: Run) -> int:
-    """Tokens that preempted requests found in the prefix cache when they came back."""
-    if run.scheduler.caching is None:
-        return 0
-    return run.scheduler.caching.cached_tokens - int(run.recorder.column("cached_tokens").sum(dtype=np.int64))

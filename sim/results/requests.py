@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -33,9 +35,30 @@ COLUMNS = (
 )
 
 
+def window_of(arrivals: Sequence[np.ndarray], warmup: Any) -> tuple[float, float]:
+    """Start and end of the window: from the end of *warmup* (`run.warmup`) to the last arrival, in s.
+
+    *arrivals*: arrival times in s, in as many parts as there are.
+    """
+    count = sum(map(len, arrivals))
+    if not count:
+        return 0.0, 0.0
+    last_s = float(arrivals[-1][-1])
+    if isinstance(warmup, dict):
+        return min(float(warmup["seconds"]), last_s), last_s
+    row = min(int(warmup * count), count - 1)
+    for part in arrivals:
+        if row < len(part):
+            break
+        row -= len(part)
+    return min(float(part[row]), last_s), last_s
+
+
 @dataclass(frozen=True)
 class RequestTable:
-    """Columns over the requests of a run, in order of arrival; times in s, NaN where undefined.
+    """Columns over requests of a run, in order of arrival; times in s, NaN where undefined.
+
+    The window (s) is that of the whole run, whose other requests may be in other tables.
 
     ttft_s counts from the client's send, server_ttft_s from the engine's queue, tpot_s is
     (e2e - ttft) / (output tokens - 1), stall_s the largest gap between two tokens. Columns are worked
@@ -44,6 +67,13 @@ class RequestTable:
 
     run: Run
     log: StepLog
+    window: tuple[float, float]
+
+    @classmethod
+    def of(cls, run: Run) -> RequestTable:
+        """The table of a whole run."""
+        arrival_s, warmup = run.requests.arrival_s, run.scenario.run["warmup"]
+        return cls(run, StepLog(run.recorder, run.step_time), window_of([arrival_s], warmup))
 
     def __len__(self) -> int:
         return len(self.run.requests)
@@ -56,26 +86,26 @@ class RequestTable:
     def completed(self) -> np.ndarray:
         return self.status == COMPLETED
 
-    @cached_property
-    def window(self) -> tuple[float, float]:
-        """Start and end of the window: from the end of warm-up to the last arrival, in s."""
-        arrival_s = self.run.requests.arrival_s
-        if not len(arrival_s):
-            return 0.0, 0.0
-        warmup = self.run.scenario.run["warmup"]
-        if isinstance(warmup, dict):
-            start_s = float(warmup["seconds"])
-        else:
-            start_s = float(arrival_s[min(int(warmup * len(arrival_s)), len(arrival_s) - 1)])
-        return min(start_s, float(arrival_s[-1])), float(arrival_s[-1])
-
     @property
     def traffic_class(self) -> np.ndarray:
-        """Of each request: `default`, or `priority 0` and so on where they differ in priority."""
-        priorities = self.run.requests.priorities
+        """Of each request: its class, or else `priority 0` and so on where they differ, or `default`."""
+        requests = self.run.requests
+        if (classes := requests.classes) is not None:
+            return np.array(requests.class_names)[classes]
+        priorities = requests.priorities
         if priorities is None:
             return np.full(len(self), "default")
         return np.char.add("priority ", priorities.astype(str))
+
+    def by_class(self) -> dict[str, np.ndarray]:
+        """The rows of each traffic class, by its name; of all of them where the workload names them."""
+        requests = self.run.requests
+        if (classes := requests.classes) is not None:
+            return {name: np.flatnonzero(classes == i) for i, name in enumerate(requests.class_names)}
+        if requests.priorities is None:
+            return {}
+        levels = np.unique(requests.priorities).tolist()
+        return {f"priority {level}": np.flatnonzero(requests.priorities == level) for level in levels}
 
     @cached_property
     def in_window(self) -> np.ndarray:

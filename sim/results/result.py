@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sim.files import write_whole
-from sim.results.requests import RequestTable
-from sim.results.steps import StepLog
+from sim.results.records import Records
 from sim.results.summary import summarise
 from sim.simulation import Run
 
@@ -41,8 +40,8 @@ class Result:
 
     def __init__(self, run: Run) -> None:
         self.run = run
-        self._log = StepLog(run.recorder, run.step_time)
-        self._table = RequestTable(run, self._log)
+        self._records = Records(run)
+        self._table = self._records.whole
 
     def __repr__(self) -> str:
         return f"<Result of {self.run.scenario.name}: {len(self._table)} requests>"
@@ -53,7 +52,7 @@ class Result:
 
     @cached_property
     def _summary(self) -> dict[str, Any]:
-        return summarise(self.run, self._table, self._log)
+        return summarise(self._records)
 
     def series(self, metric: str) -> np.ndarray:
         """A latency *metric* (`ttft`, `tpot`, ..) of every request, in order of arrival, in s.
@@ -74,7 +73,7 @@ class Result:
         if first is not None:
             measured = self._table.completed & (np.arange(len(self._table)) >= first)
         if metric == "itl":
-            return self._log.gaps(measured).pairs()
+            return self._table.log.gaps(measured).pairs()
         return self._table.values(metric, measured), None
 
     @cached_property

@@ -11,7 +11,9 @@ import numpy as np
 
 PERCENTILES: tuple[float, ...] = (50, 90, 95, 99)
 EXACT_VALUES = 200_000
+MOST_VALUES = 1 << 20  # of a sample that comes in parts
 BIN_ERROR = 1e-3  # relative
+_BINNED = (2.0**-32, 2.0**64)  # smaller and larger values share the bins at these ends
 
 
 def fewest_values(statistic: str) -> int:
@@ -51,7 +53,7 @@ def _undefined(reason: str, percentiles: Sequence[float]) -> dict[str, Any]:
 
 @dataclass
 class WeightedSample:
-    """Positive values with counts that are only ever described; *largest* is their maximum.
+    """Values from 0 on, with counts, that are only ever described; *largest* is their maximum.
 
     More than `EXACT_VALUES` of them are kept in bins of equal ratio: a percentile is then off by at
     most `BIN_ERROR`, the mean and the maximum not at all.
@@ -73,7 +75,7 @@ class WeightedSample:
 
     def _bin(self) -> None:
         values, weights = np.concatenate(self._values), np.concatenate(self._weights)
-        bins = np.rint(np.log(values) / BIN_ERROR).astype(np.int64)
+        bins = np.rint(np.log(np.clip(values, *_BINNED)) / BIN_ERROR).astype(np.int64)
         bins -= bins.min()
         count = np.bincount(bins, weights=weights)
         total = np.bincount(bins, weights=weights * values)
@@ -102,29 +104,119 @@ class WeightedSample:
         return _described(mean, values[at].tolist(), self.largest, n, percentiles)
 
 
+@dataclass
+class Sample:
+    """Values from 0 on that come in parts and are only ever described.
+
+    As `describe` has it, unless there are several parts and more than *most* values in them: then as
+    `WeightedSample` has it, in constant memory.
+    """
+
+    most: int = MOST_VALUES
+    _parts: list[np.ndarray] = field(default_factory=list)
+    _kept: int = 0
+    _binned: WeightedSample | None = None
+
+    def add(self, values: np.ndarray) -> None:
+        """Add *values*."""
+        self._parts.append(values)
+        self._kept += len(values)
+        if self._binned is None and len(self._parts) > 1 and self._kept > self.most:
+            self._binned = WeightedSample()
+        if self._binned is not None:
+            for part in self._parts:
+                self._binned.add(part, np.ones(len(part), dtype=np.int64))
+            self._parts = []
+
+    def describe(self, reason: str, percentiles: Sequence[float] = PERCENTILES) -> dict[str, Any]:
+        """See `describe`."""
+        if self._binned is not None:
+            return self._binned.describe(reason, percentiles)
+        return describe(self._values(), reason, percentiles)
+
+    def median(self) -> float | None:
+        """Half of them are smaller; None where there are none."""
+        if self._binned is not None:
+            median: float = self._binned.describe("", (50,))["p50"]
+            return median
+        values = self._values()
+        return float(np.median(values)) if len(values) else None
+
+    def _values(self) -> np.ndarray:
+        if not self._parts:
+            return np.empty(0)
+        return self._parts[0] if len(self._parts) == 1 else np.concatenate(self._parts)
+
+
 def growth(
     begin_s: np.ndarray, end_s: np.ndarray, window: tuple[float, float], batches: int = 10
 ) -> tuple[float, bool]:
-    """How fast a number of requests grows in a window, per s, and whether it clearly does.
+    """How fast a number of requests grows in a window, per s, and whether it clearly does (see `Growth`)."""
+    number = Growth(window, batches)
+    number.add(begin_s, end_s)
+    return number.slope()
 
-    Request i counts from *begin_s* to *end_s* (inf where it never ended). The *window* (s) is cut into equal
-    *batches*; the slope is the median of the slopes between all pairs of their means (Theil 1950, Sen 1968),
-    which a burst in a few of them does not move. It counts as growth when the Mann-Kendall test of the
-    batches is significant at 1 % (one-sided, normal approximation; H. B. Mann, Econometrica 13, 1945) and
-    the growth is more than 1 % of those that began in the window, and more than five.
+
+class Growth:
+    """How fast a number of requests grows in a window, from requests that come in parts.
+
+    The *window* (s) is cut into equal *batches*; the slope is the median of the slopes between all pairs of
+    their means (Theil 1950, Sen 1968), which a burst in a few of them does not move. It counts as growth
+    when the Mann-Kendall test of the batches is significant at 1 % (one-sided, normal approximation; H. B.
+    Mann, Econometrica 13, 1945) and the growth is more than 1 % of those that began in the window, and more
+    than five.
     """
-    length_s = window[1] - window[0]
-    if length_s <= 0.0 or not len(begin_s):
-        return 0.0, False
-    edges = np.linspace(*window, batches + 1)
-    mean = np.diff(_integral(end_s, edges) - _integral(begin_s, edges)) / (length_s / batches)
-    later, earlier = np.triu_indices(batches, 1)[::-1]
-    rise = mean[later] - mean[earlier]
-    slope = float(np.median(rise / (later - earlier))) * batches / length_s
-    deviation = (batches * (batches - 1) * (2 * batches + 5) / 18) ** 0.5
-    began = int(np.count_nonzero((begin_s >= window[0]) & (begin_s <= window[1])))
-    significant = (int(np.sign(rise).sum()) - 1) / deviation > 2.326
-    return slope, bool(significant and slope * length_s > max(0.01 * began, 5.0))
+
+    def __init__(self, window: tuple[float, float], batches: int = 10) -> None:
+        self.window, self.batches = window, batches
+        self._edges = np.linspace(*window, batches + 1)
+        self._inside_s = np.zeros(batches + 1)  # requests times seconds up to each edge
+        self._began = self._seen = 0
+
+    def add(self, begin_s: np.ndarray, end_s: np.ndarray) -> None:
+        """Add requests that count from *begin_s* to *end_s* (inf where they never ended)."""
+        self._seen += len(begin_s)
+        self._began += int(np.count_nonzero((begin_s >= self.window[0]) & (begin_s <= self.window[1])))
+        self._inside_s += _integral(end_s, self._edges) - _integral(begin_s, self._edges)
+
+    def slope(self) -> tuple[float, bool]:
+        """The slope, per s, and whether it counts as growth."""
+        batches, length_s = self.batches, self.window[1] - self.window[0]
+        if length_s <= 0.0 or not self._seen:
+            return 0.0, False
+        mean = np.diff(self._inside_s) / (length_s / batches)
+        later, earlier = np.triu_indices(batches, 1)[::-1]
+        rise = mean[later] - mean[earlier]
+        slope = float(np.median(rise / (later - earlier))) * batches / length_s
+        deviation = (batches * (batches - 1) * (2 * batches + 5) / 18) ** 0.5
+        significant = (int(np.sign(rise).sum()) - 1) / deviation > 2.326
+        return slope, bool(significant and slope * length_s > max(0.01 * self._began, 5.0))
+
+
+class Peak:
+    """The most that is held at one time, by holders that come in parts.
+
+    Of what happens at one instant, givings back come first, or with *takes_first* takings.
+    """
+
+    def __init__(self, takes_first: bool = False) -> None:
+        self.most = 0
+        self._takes_first, self._held = takes_first, 0
+        self._at_s, self._change = np.empty(0), np.empty(0, dtype=np.int64)
+
+    def add(
+        self, begin_s: np.ndarray, end_s: np.ndarray, held: np.ndarray | int, settled_s: float = float("inf")
+    ) -> None:
+        """Add holders of *held* each from *begin_s* to *end_s*; later ones begin at *settled_s* or after."""
+        amount = np.broadcast_to(held, len(begin_s))
+        at_s = np.concatenate([self._at_s, end_s, begin_s])
+        change = np.concatenate([self._change, -amount, amount])
+        order = np.lexsort((-change if self._takes_first else change, at_s))
+        settled = np.searchsorted(at_s[order], settled_s)
+        now, self._at_s, self._change = order[:settled], at_s[order[settled:]], change[order[settled:]]
+        running = self._held + np.cumsum(change[now])
+        self.most = max(self.most, int(running.max(initial=0)))
+        self._held = int(running[-1]) if settled else self._held
 
 
 def mser_5(series: np.ndarray) -> int:

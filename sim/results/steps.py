@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -42,9 +42,10 @@ class StepLog:
     def parts(self) -> Iterator[np.ndarray]:
         """The rows (`sim.simulation.recorder.STEP`), some tens of thousands at a time.
 
-        Sums over a long run's rows are taken over parts, so that they need no memory of its size.
+        Sums over a long run's rows are taken over parts, so that they need no memory of its size. Without
+        those that are the next records' too.
         """
-        rows = np.frombuffer(self.recorder.steps, STEP)
+        rows = np.frombuffer(self.recorder.steps, STEP)[: self.recorder.own_rows]
         for first in range(0, len(rows), _ROWS_AT_A_TIME):
             yield rows[first : first + _ROWS_AT_A_TIME]
 
@@ -83,17 +84,26 @@ class StepLog:
 
     def gaps(self, wanted: np.ndarray) -> WeightedSample:
         """Every gap between two tokens of the requests that are *wanted* (bool, one a request)."""
-        recorder = self.recorder
-        weight = self._weights(wanted)
         sample = WeightedSample()
-        for first in range(0, len(weight), _ROWS_AT_A_TIME):
-            rows = np.flatnonzero(weight[first : first + _ROWS_AT_A_TIME]) + first
-            duration_s, count, owner = self.durations_s(rows)
-            sample.add(duration_s, count * weight[owner])
-            sample.largest = max(sample.largest, float(self.longest_s[rows].max(initial=0.0)))
-        pauses = recorder.column("gap_s")[wanted[recorder.column("gap_request")]]
-        sample.add(pauses, np.ones(len(pauses), dtype=np.int64))
+        self.add_gaps([(sample, wanted)])
         return sample
+
+    def add_gaps(self, samples: Sequence[tuple[WeightedSample, np.ndarray]]) -> None:
+        """Add to each sample the gaps between two tokens of the requests that are wanted in it."""
+        weights = [self._weights(wanted) for _, wanted in samples]
+        for first in range(0, self.recorder.num_rows, _ROWS_AT_A_TIME):
+            parts = [weight[first : first + _ROWS_AT_A_TIME] for weight in weights]
+            rows = np.flatnonzero(np.logical_or.reduce(parts)) + first
+            duration_s, count, owner = self.durations_s(rows)
+            for (sample, _), weight in zip(samples, weights, strict=True):
+                mine = np.flatnonzero(weight[owner])
+                sample.add(duration_s[mine], count[mine] * weight[owner[mine]])
+                longest_s = self.longest_s[rows[weight[rows] > 0]]
+                sample.largest = max(sample.largest, float(longest_s.max(initial=0.0)))
+        request, pause_s = self.recorder.column("gap_request"), self.recorder.column("gap_s")
+        for sample, wanted in samples:
+            pauses_s = pause_s[wanted[request]]
+            sample.add(pauses_s, np.ones(len(pauses_s), dtype=np.int64))
 
     def _weights(self, wanted: np.ndarray) -> np.ndarray:
         """How many of the *wanted* requests decoded in each row."""

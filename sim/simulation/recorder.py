@@ -71,6 +71,8 @@ class Recorder:
         "partial_answers",
         "preemptions",
         "queued_s",
+        "settled_s",
+        "shared_rows",
         "status",
         "steps",
         "stretches",
@@ -88,6 +90,8 @@ class Recorder:
         self.cached_tokens = array("I", bytes(4 * num_requests))
 
         self.num_rows = 0
+        self.shared_rows = 0  # the last rows of steps that are the next records' too
+        self.settled_s = float("inf")  # nothing happens before to a request of the next records
         self.steps = bytearray()
         self.abandoned_tokens = 0  # computed for requests that were then cancelled
 
@@ -95,6 +99,11 @@ class Recorder:
         self.gaps = bytearray()
         self.turns = bytearray()
         self.partial_answers: dict[int, int] = {}  # tokens that cancelled requests had got
+
+    @property
+    def own_rows(self) -> int:
+        """Rows of steps that are in no other records."""
+        return self.num_rows - self.shared_rows
 
     def stretch(self, request: int, first_row: int) -> None:
         """*request* decoded in every iteration from row *first_row* to the last row written."""
