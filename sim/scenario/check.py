@@ -99,7 +99,7 @@ class _Check:
             result[path[-1]] = self.mapping({}, inner, path)
         elif key.default is not None and not self.replaced(value, key):
             result[path[-1]] = copy.copy(key.default)
-        elif key.required and certain:
+        elif key.required and certain and value.get(key.unless) is None:
             self.fault(path, f"is missing: {_first_sentence(key.meaning)}")
 
     def replaced(self, value: dict[str, Any], key: Key) -> bool:

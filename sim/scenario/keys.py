@@ -38,6 +38,8 @@ class Key:
     """(path of another key, its values): the key belongs to these only."""
     needs: str = ""
     """Path of another key, without which this one has no meaning; who replaces that drops this."""
+    unless: str = ""
+    """Path of another key, whose presence makes a required one needless."""
     one_of: str = ""
     """Keys of one such group exclude one another; one set from the command line replaces the others."""
 

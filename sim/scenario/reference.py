@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from sim.scenario.class_keys import OWN_KEYS
 from sim.scenario.keys import KINDS, Group, Key
 from sim.scenario.quantities import NUMBER, UNITS
 from sim.scenario.schema import GROUPS, PLACEHOLDERS, SECTION_KINDS, TABLES
@@ -13,6 +14,7 @@ _TITLES = {
     "hardware": "Hardware profile",
     "models": "Model",
     "workloads": "Workload",
+    "classes": "Traffic class",
     "engines": "Engine file",
 }
 _INTRODUCTION = """\
@@ -36,6 +38,7 @@ def json_schema(kind: str = "scenarios") -> dict[str, Any]:
     It is for editors: what a JSON schema cannot say, or only at length, `load` checks alone.
     """
     sections = {section: _mapping(GROUPS[of], patch=True) for section, of in SECTION_KINDS.items()}
+    sections["workload"] = _with_class_keys(sections["workload"])
     sections["engine"] = _mapping(Group(inside=GROUPS["scenarios"].inside["engine"].inside), patch=True)
     schema = _mapping(GROUPS[kind])
     head = {
@@ -43,7 +46,7 @@ def json_schema(kind: str = "scenarios") -> dict[str, Any]:
         "title": f"Kneesim {_TITLES[kind].lower()}",
     }
     if kind != "scenarios":
-        return {**head, **schema}
+        return {**head, **(_with_class_keys(schema) if kind == "workloads" else schema)}
     for section in sections:
         entry = schema["properties"][section]
         entry["anyOf"] = [{"type": "string"}, {"$ref": f"#/$defs/{section}"}]
@@ -51,6 +54,15 @@ def json_schema(kind: str = "scenarios") -> dict[str, Any]:
     schema["properties"]["load"] = {"anyOf": [load, {"enum": ["trace", "burst"]}]}
     schema["anyOf"] = [{"required": schema.pop("required")}, {"required": ["base"]}]
     return {**head, **schema, "$defs": sections}
+
+
+def _with_class_keys(workload: dict[str, Any]) -> dict[str, Any]:
+    """The schema of a *workload* with that of its classes."""
+    one = _mapping(GROUPS["classes"], patch=True)
+    del one["properties"]["base"]
+    classes = workload["properties"]["classes"]
+    inside = {"patternProperties": dict.fromkeys(classes["patternProperties"], one)}
+    return {**workload, "properties": {**workload["properties"], "classes": {**classes, **inside}}}
 
 
 def _mapping(group: Group, patch: bool = False) -> dict[str, Any]:
@@ -63,12 +75,15 @@ def _mapping(group: Group, patch: bool = False) -> dict[str, Any]:
         else:
             result["properties"][name] = schema
     needed = [
-        name
-        for name, inner in group.inside.items()
+        inner.key
+        for inner in group.inside.values()
         if inner.key and inner.key.required and inner.key.when is None
     ]
     if needed and not patch:
-        result["required"] = needed
+        always = [key.parts[-1] for key in needed if not key.unless]
+        either = [{"anyOf": [{"required": [key.parts[-1]]}, {"required": [key.unless]}]}
+                  for key in needed if key.unless]  # fmt: skip
+        result |= {name: those for name, those in (("required", always), ("allOf", either)) if those}
     if patch and group.key is None:
         result["properties"]["base"] = {"type": "string", "description": "Name or path of what this patches."}
     return result
@@ -119,8 +134,16 @@ def reference_markdown() -> str:
     ]
     for kind, keys in TABLES.items():
         lines += ["", f"## {_TITLES[kind]}", "", "| key | value | default | meaning |", "|---|---|---|---|"]
-        lines += [_row(key) for key in keys]
+        own = OWN_KEYS if kind == "classes" else keys
+        lines += [_row(key) for key in own]
+        if own is not keys:
+            lines += ["", f"And of the workload's own keys: {_sections(keys[len(own) :])}."]
     return "\n".join(lines) + "\n"
+
+
+def _sections(keys: tuple[Key, ...]) -> str:
+    """The first parts of the keys' paths, each once."""
+    return ", ".join(f"`{name}`" for name in dict.fromkeys(key.parts[0] for key in keys))
 
 
 def _row(key: Key) -> str:

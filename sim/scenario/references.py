@@ -11,6 +11,7 @@ from typing import Any
 from sim.faults import InputFault, did_you_mean
 from sim.scenario.catalogue import NOUNS, Folders, default_folders, find
 from sim.scenario.check import check
+from sim.scenario.classes import class_trees, whole_only, without_traffic
 from sim.scenario.presets import engine_preset, preset_names
 from sim.scenario.quantities import got
 from sim.scenario.rules import Report, file_rules
@@ -20,6 +21,8 @@ from sim.scenario.yaml_core import read_file
 
 _LINES_SUFFIXES = (".jsonl", ".jsonl.gz")
 TRACE_SUFFIXES = (".csv", ".csv.gz", *_LINES_SUFFIXES)
+_TRACES = ("arrivals", "lengths")
+"""The sections of a workload whose `path` is a trace."""
 _PRESETS = {engine_preset(name).engine for name in preset_names()}
 _MOST_BASES = 8  # that lie under one another
 _PATH_SUFFIXES = (".yaml", ".yml", ".json", *TRACE_SUFFIXES)
@@ -156,24 +159,51 @@ def _part(
     value = {"name": stem, **value}
     written: dict[KeyPath, str] = {}
     if kind == "workloads":
-        for path in (("arrivals", "path"), ("lengths", "path")):
-            if (text := value[path[0]].get("path")) is not None:
-                written[path] = text
-                value[path[0]]["path"] = str(_absolute(text, tree.place(path)))
+        written = _made_absolute(value, tree, ())
+        for name, class_tree in class_trees(tree).items():
+            written |= _made_absolute(value["classes"][name], class_tree, ("classes", name))
     return Part(value, source, patched or {}, written)
+
+
+def _made_absolute(traffic: dict[str, Any], tree: Tree, at: KeyPath) -> dict[KeyPath, str]:
+    """Makes the paths of traces in *traffic* absolute; returns them, by path from *at*, as written."""
+    written: dict[KeyPath, str] = {}
+    for section in _TRACES:
+        if (text := traffic.get(section, {}).get("path")) is not None:
+            written[(*at, section, "path")] = text
+            traffic[section]["path"] = str(_absolute(text, tree.place((section, "path"))))
+    return written
 
 
 def _checked(kind: str, tree: Tree, faults: Faults, shown: KeyPath) -> dict[str, Any] | None:
     """The values of *tree* by its table and rules; None (and faults) if something does not hold."""
     own = Faults()
-    value = check(kind, tree, own, shown)
-    report = Report(tree, own, shown)
-    file_rules(kind, value, report)
-    if kind == "workloads":
-        for section in ("arrivals", "lengths"):
-            _trace_is_there(section, value, report)
+    if kind == "workloads" and tree.get(("classes",)) is not None:
+        value = _with_classes(tree, own, shown)
+    else:
+        value = _by_table(kind, tree, own, shown)
     faults.extend(own)
     return None if own else value
+
+
+def _by_table(kind: str, tree: Tree, faults: Faults, shown: KeyPath) -> dict[str, Any]:
+    value = check(kind, tree, faults, shown)
+    report = Report(tree, faults, shown)
+    file_rules(kind, value, report)
+    if kind in ("workloads", "classes"):
+        for section in _TRACES:
+            _trace_is_there(section, value, report)
+    return value
+
+
+def _with_classes(tree: Tree, faults: Faults, shown: KeyPath) -> dict[str, Any]:
+    """A workload whose traffic is all in its classes: each is whole, and the workload has none of its own."""
+    value = whole_only(_by_table("workloads", without_traffic(tree), faults, shown))
+    classes = {
+        name: _by_table("classes", class_tree, faults, (*shown, "classes", name))
+        for name, class_tree in class_trees(tree).items()
+    }
+    return {**value, "classes": classes}
 
 
 def _trace_is_there(section: str, value: dict[str, Any], report: Report) -> None:

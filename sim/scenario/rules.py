@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
 
+from sim.scenario.class_rules import class_load_rules, class_rules
 from sim.scenario.engine_rules import engine_rules
 from sim.scenario.tree import Faults, KeyPath, Tree, leaves, spell
 
@@ -35,7 +36,9 @@ def file_rules(kind: str, value: Values, report: Report) -> None:
         _model_rules(value, report)
     if kind == "workloads":
         _priority_rules((value.get("priorities") or {}).get("weights"), report)
-    if kind == "workloads" and isinstance(value.get("lengths"), dict):
+    if kind in ("workloads", "classes"):
+        class_rules(kind, value, report)
+    if kind in ("workloads", "classes") and isinstance(value.get("lengths"), dict):
         _length_rules(value["lengths"], report)
         _sharing_rules(value, report)
 
@@ -187,7 +190,9 @@ def _load_rules(sections: Mapping[str, Values], report: Report) -> None:
         return
     known = ("rate_per_s", "mode", "concurrency")
     strange = load.keys() - {*known, "think", "time_scale"}  # told already, and perhaps one of them misspelt
-    if not strange and all(load.get(key) is None for key in known):
+    if sections["workload"].get("classes"):
+        class_load_rules(sections, load, report)
+    elif not strange and all(load.get(key) is None for key in known):
         report("load", f"must have one of {', '.join(known)}")
     if load.get("time_scale") is not None and load.get("mode") is None:
         report("load.time_scale", "goes with load.mode trace only")

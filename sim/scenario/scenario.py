@@ -111,8 +111,11 @@ class Scenario:
 
     def _portable(self) -> dict[str, Any]:
         sections = {section: copy.deepcopy(getattr(self, section)) for section in SECTIONS}
-        for (inside, key), text in self.draft.parts["workload"].written.items():
-            sections["workload"][inside][key] = text
+        for path, text in self.draft.parts["workload"].written.items():
+            inside = sections["workload"]
+            for key in path[:-1]:
+                inside = inside[key]
+            inside[path[-1]] = text
         return sections
 
 

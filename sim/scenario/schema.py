@@ -6,6 +6,7 @@ made from these rows, so that what is written here is what holds.
 
 from __future__ import annotations
 
+from sim.scenario.class_keys import CLASSES_KEYS, class_keys
 from sim.scenario.engine_keys import ENGINE_ORIGIN_KEYS, engine_file_keys, engine_settings
 from sim.scenario.hardware_keys import HARDWARE_KEYS, PROVENANCE_KEYS
 from sim.scenario.keys import Group, Key, Placeholder, grouped
@@ -27,6 +28,7 @@ PLACEHOLDERS = {
     "<dtype>": Placeholder("|".join(DTYPES), DTYPES),
     "<source>": Placeholder("[a-z][a-z0-9_.-]*", ("trtllm", "sglang")),
     "<gpus>": Placeholder("[1-9][0-9]*", ("2", "4", "8")),
+    "<class>": Placeholder("[A-Za-z0-9][A-Za-z0-9_-]*", ("chat", "batch")),
     "<key>": Placeholder(".+", ("memory_bytes", "kernels", "lengths.prompt", "host_step_s")),
 }
 
@@ -257,7 +259,7 @@ WORKLOAD_KEYS = (
     Key("arrivals.kind", "choice", "Its name.", "poisson", choices=("poisson", "constant", "trace")),
     Key("arrivals.path", "text", "The trace, from the folder of the file that names it.", required=True,
         when=("arrivals.kind", ("trace",))),
-    Key("lengths", "mapping", "How long prompts and outputs are.", required=True),
+    Key("lengths", "mapping", "How long prompts and outputs are.", required=True, unless="classes"),
     Key("lengths.kind", "choice", "Name of the distribution.", required=True,
         choices=("fixed", "lognormal", "mixture", "table", "geometric", "trace")),
     Key("lengths.path", "text", "The trace, from the folder of the file that names it.", required=True,
@@ -277,6 +279,7 @@ WORKLOAD_KEYS = (
         "so on; they add up to 1.", minimum=0, many=True, required=True),
     Key("zero_output", "choice", "A trace's requests without output: drop (and count) them, or refuse the "
         "file.", "drop", choices=("drop", "error")),
+    *CLASSES_KEYS,
     *PROVENANCE_KEYS,
 )  # fmt: skip
 
@@ -287,6 +290,7 @@ TABLES: dict[str, tuple[Key, ...]] = {
     "hardware": HARDWARE_KEYS,
     "models": MODEL_KEYS,
     "workloads": WORKLOAD_KEYS,
+    "classes": class_keys(WORKLOAD_KEYS),
     "engines": engine_file_keys(SCENARIO_KEYS),
 }
 GROUPS: dict[str, Group] = {kind: grouped(keys) for kind, keys in TABLES.items()}
