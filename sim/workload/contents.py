@@ -33,6 +33,12 @@ class Contents:
     tails: np.ndarray
     _told: dict[int, list[Told]] = field(default_factory=dict, init=False, repr=False)
 
+    @classmethod
+    def none(cls, count: int) -> Contents:
+        """Of *count* requests that share nothing."""
+        nothing = np.empty(0, dtype=np.int64)
+        return cls(np.zeros(count + 1, dtype=np.int64), nothing, nothing, np.full(count, -1))
+
     def __len__(self) -> int:
         return len(self.tails)
 

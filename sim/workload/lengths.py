@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from sim.workload.classes import classes_of, shares
 from sim.workload.distributions import Length, fixed, geometric, length_distributions
 from sim.workload.streams import Streams, repeated
 from sim.workload.trace import Trace, read_trace
@@ -56,9 +57,12 @@ def whole_tokens(tokens: np.ndarray) -> np.ndarray:
 
 
 def mean_tokens(workload: Mapping[str, Any]) -> tuple[float, float]:
-    """Mean prompt and output tokens of a request."""
-    prompt, output, _ = _moments(workload)
-    return prompt, output
+    """Mean prompt and output tokens of a request; of classes, by their shares."""
+    moments = _by_class(workload)
+    return (
+        sum(share * own.prompt for share, own in moments),
+        sum(share * own.output for share, own in moments),
+    )
 
 
 def mean_context_tokens(workload: Mapping[str, Any]) -> float:
@@ -68,19 +72,42 @@ def mean_context_tokens(workload: Mapping[str, Any]) -> float:
     p + o; so it is met in a batch o times as often as a request of one token, and long outputs weigh more
     than in the mean request. Prefill is left out. Rounding to whole tokens is too.
     """
-    return _moments(workload)[2]
+    moments = _by_class(workload)
+    if len(moments) == 1:
+        return moments[0][1].context
+    met = [share * own.output for share, own in moments]
+    return sum(m * own.context for m, (_, own) in zip(met, moments, strict=True)) / sum(met)
 
 
-def _moments(workload: Mapping[str, Any]) -> tuple[float, float, float]:
-    """Mean prompt, mean output, mean context of a running sequence."""
+class _Moments(NamedTuple):
+    """Mean prompt and output of a request, and mean context of a running sequence, in tokens."""
+
+    prompt: float
+    output: float
+    context: float
+
+
+def _by_class(workload: Mapping[str, Any]) -> list[tuple[float, _Moments]]:
+    """The share of each class in the requests, and its moments.
+
+    Of classes at a rate; how much those with users of their own send depends on the answers. Where there
+    are only those, a class is counted by its users.
+    """
+    classes, parts = classes_of(workload), shares(workload)
+    users = {name: float(value.get("concurrency") or 0) for name, value in classes.items()}
+    weights = parts or {name: count / sum(users.values()) for name, count in users.items()}
+    return [(weight, _moments(classes[name])) for name, weight in weights.items()]
+
+
+def _moments(workload: Mapping[str, Any]) -> _Moments:
     lengths = workload["lengths"]
     if lengths["kind"] == "trace":
         trace = trace_of(workload)
         p, o = trace.prompt_tokens.astype(np.float64), trace.output_tokens.astype(np.float64)
-        return float(p.mean()), float(o.mean()), float((o * p + o * o / 2).sum() / o.sum())
+        return _Moments(float(p.mean()), float(o.mean()), float((o * p + o * o / 2).sum() / o.sum()))
     prompt, output = length_distributions(lengths)
     mean_prompt = prompt.mean + mean_turns_before(workload) * (prompt.mean + output.mean)
-    return mean_prompt, output.mean, mean_prompt + output.mean_square / (2 * output.mean)
+    return _Moments(mean_prompt, output.mean, mean_prompt + output.mean_square / (2 * output.mean))
 
 
 def turn_counts(workload: Mapping[str, Any]) -> Length:

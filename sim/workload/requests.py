@@ -11,6 +11,7 @@ import numpy as np
 from sim.clock import on_grid
 from sim.faults import InputFault
 from sim.workload.arrivals import arrivals_of
+from sim.workload.classes import generate_classes
 from sim.workload.contents import Contents
 from sim.workload.lengths import open_lengths
 from sim.workload.prefixes import drawn_contents, recorded_contents
@@ -68,11 +69,36 @@ def generate(workload: Mapping[str, Any], load: Mapping[str, Any], run: Mapping[
     Every column has its own stream, read from its start: a longer run begins with the shorter one, and
     another rate sends the same requests at proportionally other times. Raises InputFault.
     """
-    streams = Streams(int(run.get("seed", 1)))
+    if workload.get("classes"):
+        requests = generate_classes(workload, load, run, _whole)
+    else:
+        requests = _whole(workload, load, run, Streams(int(run.get("seed", 1))))
+    if not len(requests):
+        raise _nobody(run)
+    return requests if requests.contents is None else _with_seen(requests)
+
+
+def _nobody(run: Mapping[str, Any]) -> InputFault:
+    return InputFault(
+        f"no request arrives within run.duration_s {run['duration_s']:g}; give a longer duration"
+    )
+
+
+def _whole(
+    workload: Mapping[str, Any], load: Mapping[str, Any], run: Mapping[str, Any], streams: Streams
+) -> Requests:
+    """The requests of a workload without classes, or of one class; perhaps none."""
     if not workload.get("sessions"):
         return _Single(workload, load, run, streams).rest()
     turns = draw_turns(workload, load, run, streams)
     return _requests(workload, turns, _Columns(workload, streams), _contents(workload, turns, streams), {})
+
+
+def _with_seen(requests: Requests) -> Requests:
+    """*requests* with a note of the tokens that an earlier one has."""
+    assert requests.contents is not None
+    seen = reusable_tokens(requests.contents, requests.prompt_tokens, requests.output_tokens)
+    return replace(requests, notes={**requests.notes, "prompt_tokens_seen_before": int(seen.sum())})
 
 
 def generate_chunks(
@@ -83,13 +109,16 @@ def generate_chunks(
     In constant memory, except where prompts share tokens or sessions go on: those are drawn whole. Rows that
     `follows` and `contents` name are counted in the whole run. Raises InputFault.
     """
-    if workload.get("sessions") or _shares(workload):
+    if workload.get("classes") or workload.get("sessions") or _shares(workload):
         whole = generate(workload, load, run)
         yield from (_slice(whole, first, first + rows) for first in range(0, len(whole), rows))
         return
     source = _Single(workload, load, run, Streams(int(run.get("seed", 1))))
-    while len(chunk := source.take(rows)):
+    if not len(chunk := source.take(rows)):
+        raise _nobody(run)
+    while len(chunk):
         yield chunk
+        chunk = source.take(rows)
 
 
 class _Columns:
@@ -139,9 +168,6 @@ def _requests(
     notes: dict[str, int],
 ) -> Requests:
     count = len(turns)
-    if contents is not None:
-        seen = reusable_tokens(contents, turns.prompt_tokens, turns.output_tokens)
-        notes |= {"prompt_tokens_seen_before": int(seen.sum())}
     return Requests(
         turns.arrival_s,
         turns.prompt_tokens,
