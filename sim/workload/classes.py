@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from sim.faults import InputFault
 from sim.workload.contents import Contents
 from sim.workload.streams import Streams
 
@@ -53,6 +54,8 @@ def generate_classes(workload: Values, load: Values, run: Values, generate: Gene
     """
     names, seed = list(classes_of(workload)), int(run.get("seed", 1))
     at_rates = shares(workload)
+    if len(at_rates) < len(names):
+        raise InputFault("workload.classes: users (concurrency) beside a rate are not in this version")
 
     def part(name: str, own_load: Values, own_run: Values) -> Requests:
         return generate(workload["classes"][name], own_load, own_run, streams_of(workload, name, seed))
