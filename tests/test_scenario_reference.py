@@ -91,7 +91,7 @@ def test_a_row_is_consistent(key: Key) -> None:
 def test_no_key_takes_just_anything(key: Key) -> None:
     """Lists, unknown objects and, but for text, odd words are refused, by a refusal and nothing else."""
     words = () if key.kind in ("text", "reference", "mapping") else ("", "\n", "1e999", "{")
-    values: tuple[Any, ...] = ([], [[1]], object(), *words)
+    values: tuple[Any, ...] = ([], [["a"]] if key.kind == "matrix" else [[1]], object(), *words)
     for value in values:
         with pytest.raises(RefusedError):
             key.read(value)

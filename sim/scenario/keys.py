@@ -128,6 +128,12 @@ def _choice(value: Any, key: Key) -> str:
     return value
 
 
+def _matrix(value: Any, key: Key) -> list[list[float]]:
+    if not isinstance(value, list) or not value or not all(isinstance(row, list) and row for row in value):
+        raise RefusedError(key.requirement)
+    return [[float(measure(item, "number", key.requirement)) for item in row] for row in value]
+
+
 def _warmup(value: Any, key: Key) -> float | dict[str, float]:
     """A share stays a number; a time becomes `{seconds: 30.0}`, which is also read."""
     text = value.get("seconds") if isinstance(value, dict) and list(value) == ["seconds"] else value
@@ -161,6 +167,7 @@ KINDS: Mapping[str, Kind] = {
     "share": Kind(_quantity("share"), "a share of one", "92%", "share"),
     "usd": Kind(_quantity("number"), "US dollars", "", "number"),
     "flag": Kind(_flag, "true or false", json_type="boolean"),
+    "matrix": Kind(_matrix, "a list of rows, each a list of numbers", json_type="array"),
     "text": Kind(_text, "text", json_type="string"),
     "choice": Kind(_choice, "", json_type="string"),
     "warmup": Kind(_warmup, "a share in [0, 1) or a time", "30s", json_type="warmup"),

@@ -113,6 +113,8 @@ def _one_value(key: Key) -> dict[str, Any]:
         return {"type": ["string", "object"]}
     if kind.json_type == "warmup":
         return {"type": ["number", "string", "object"]}
+    if kind.json_type == "array":
+        return {"type": "array", "items": {"type": "array", "items": {"type": "number"}}}
     if kind.json_type not in ("number", "integer"):
         return {"type": kind.json_type}
     bounds = {"exclusiveMinimum": key.above, "minimum": key.minimum, "maximum": key.maximum,

@@ -126,8 +126,7 @@ def _table_rules(path: str, part: Values, report: Report) -> None:
             path,
             f"must have as many quantiles as tokens, at least 2 (got {len(quantiles)} and {len(tokens)})",
         )
-    rising = all(low < high for low, high in pairwise(quantiles))
-    if not rising or quantiles[0] != 0 or quantiles[-1] != 1:
+    if not _rises_to_one(quantiles):
         report(f"{path}.quantiles", "must rise from 0 to 1")
     if any(low > high for low, high in pairwise(tokens)):
         report(f"{path}.tokens", "must never fall")
@@ -142,6 +141,10 @@ def _sharing_rules(workload: Values, report: Report) -> None:
         report("prefixes.kind", "trace needs lengths.kind trace: the ids are those of its prompts")
     if kind == "groups":
         _head_rules(report.tree.get(("prefixes",)), report)
+    if prefixes and kind == "reuse":
+        _reuse_rules(prefixes, report)
+    if kind == "reuse" and (sessions or (answers or 1) > 1):
+        report("prefixes.kind", "reuse does not go with sessions or several answers, which have their own")
     if answers and answers > 1 and recorded:
         report("answers", f"must be 1 with a trace, which has a line for each request (got {answers})")
     if answers and answers > 1 and sessions:
@@ -158,6 +161,33 @@ def _head_rules(written: Values, report: Report) -> None:
         report("prefixes.tokens", "and prefixes.tokens_mean: exactly one must be there")
     elif mean is None and written.get("tokens_cv") is not None:
         report("prefixes.tokens_cv", "goes with prefixes.tokens_mean only")
+
+
+def _reuse_rules(prefixes: Values, report: Report) -> None:
+    seen, age = prefixes.get("seen") or {}, prefixes.get("age") or {}
+    bounds, shares = seen.get("up_to_tokens") or [], seen.get("rows")
+    if any(low >= high for low, high in pairwise(bounds)):
+        report("prefixes.seen.up_to_tokens", "must rise")
+    for name, quantiles in (("seen", seen.get("quantiles")), ("age", age.get("quantiles"))):
+        if quantiles and not _rises_to_one(quantiles):
+            report(f"prefixes.{name}.quantiles", "must rise from 0 to 1")
+    if shares and len(shares) != len(bounds) + 1:
+        report("prefixes.seen.rows", f"must have a row for each of {len(bounds) + 1} classes of lengths "
+               f"(got {len(shares)})")  # fmt: skip
+    rows = [("seen.rows", row, seen.get("quantiles")) for row in shares or ()]
+    for name, values, quantiles in (*rows, ("age.seconds", age.get("seconds"), age.get("quantiles"))):
+        if values and quantiles and len(values) != len(quantiles):
+            report(f"prefixes.{name}", f"must have a number for each quantile (got {len(values)} "
+                   f"for {len(quantiles)})")  # fmt: skip
+        if values and any(low > high for low, high in pairwise(values)):
+            report(f"prefixes.{name}", "must never fall")
+    if shares and not all(0 <= share <= 1 for row in shares for share in row):
+        report("prefixes.seen.rows", "must lie between 0 and 1")
+
+
+def _rises_to_one(quantiles: list[float]) -> bool:
+    rising = all(low < high for low, high in pairwise(quantiles))
+    return rising and quantiles[0] == 0 and quantiles[-1] == 1
 
 
 def _session_rules(sessions: Values, report: Report) -> None:
@@ -216,6 +246,9 @@ def _load_rules(sections: Mapping[str, Values], report: Report) -> None:
 def _sharing_load_rules(workload: Values, load: Values, report: Report) -> None:
     if workload.get("sessions") and load.get("rate_per_s") is None:
         report("load", "must have rate_per_s: the workload's sessions come at a rate")
+    timeless = load.get("concurrency") is not None or load.get("mode") == "burst"
+    if (workload.get("prefixes") or {}).get("kind") == "reuse" and timeless:
+        report("load", "must have rate_per_s or mode trace: ages of workload.prefixes are between arrivals")
     if (workload.get("answers") or 1) > 1 and load.get("concurrency") is not None:
         report("load.concurrency", "does not go with workload.answers: users send one request at a time")
 

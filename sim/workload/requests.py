@@ -15,6 +15,7 @@ from sim.workload.classes import generate_classes
 from sim.workload.contents import Contents
 from sim.workload.lengths import open_lengths
 from sim.workload.prefixes import drawn_contents, recorded_contents
+from sim.workload.reuse import reused_contents
 from sim.workload.sessions import Turns, draw_turns, single_turns
 from sim.workload.sharing import reusable_tokens
 from sim.workload.streams import Streams, Take
@@ -215,8 +216,11 @@ def _shares(workload: Mapping[str, Any]) -> bool:
 
 
 def _contents(workload: Mapping[str, Any], turns: Turns, streams: Streams) -> Contents | None:
-    if (workload.get("prefixes") or {}).get("kind") == "trace":
+    prefixes = workload.get("prefixes") or {}
+    if prefixes.get("kind") == "trace":
         return recorded_contents(workload, len(turns))
+    if prefixes.get("kind") == "reuse":
+        return reused_contents(prefixes, turns.arrival_s, turns.prompt_tokens, streams)
     return drawn_contents(workload, turns, streams)
 
 
