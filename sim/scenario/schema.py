@@ -6,6 +6,7 @@ made from these rows, so that what is written here is what holds.
 
 from __future__ import annotations
 
+from sim.scenario.arrival_keys import ARRIVAL_KEYS
 from sim.scenario.class_keys import CLASSES_KEYS, class_keys
 from sim.scenario.engine_keys import ENGINE_ORIGIN_KEYS, engine_file_keys, engine_settings
 from sim.scenario.hardware_keys import HARDWARE_KEYS, PROVENANCE_KEYS
@@ -255,10 +256,7 @@ WORKLOAD_KEYS = (
     Key("source", "text", "Where the traffic was recorded."),
     Key("licence", "text", "Under which licence."),
     Key("description", "text", "What it is, in words."),
-    Key("arrivals", "mapping", "When requests come: the shape; load gives the mean rate.", {}),
-    Key("arrivals.kind", "choice", "Its name.", "poisson", choices=("poisson", "constant", "trace")),
-    Key("arrivals.path", "text", "The trace, from the folder of the file that names it.", required=True,
-        when=("arrivals.kind", ("trace",))),
+    *ARRIVAL_KEYS,
     Key("lengths", "mapping", "How long prompts and outputs are.", required=True, unless="classes"),
     Key("lengths.kind", "choice", "Name of the distribution.", required=True,
         choices=("fixed", "lognormal", "mixture", "table", "geometric", "trace")),

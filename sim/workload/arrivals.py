@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from sim.clock import on_grid
-from sim.faults import InputFault, did_you_mean
-from sim.workload.streams import Streams, Take, repeated, running_sum
+from sim.faults import InputFault
+from sim.workload.distributions import Length, fixed, geometric
+from sim.workload.modulation import Clock, Series, States
+from sim.workload.renewals import renewal_times
+from sim.workload.streams import Streams, Take, numbered, repeated, repeated_by
 from sim.workload.trace import Trace, read_trace
 
 _MOST_ARRIVALS = 1e8
@@ -39,6 +42,11 @@ class Arrivals:
         left = count if self.count is None else min(count, self.count - self.sent)
         times_s = np.empty(0) if self.over else on_grid(self.source(left))
         within_s = times_s[: np.searchsorted(times_s, self.until_s)]
+        if len(within_s) < left and self.until_s == math.inf:
+            raise InputFault(
+                f"run.requests must be at most {self.sent + len(within_s)}, which arrive before the rates of "
+                f"workload.arrivals.series end at 0 (got {self.count}); or give run.duration_s"
+            )
         self.over = self.over or len(within_s) < count
         self.sent += len(within_s)
         return within_s
@@ -73,7 +81,7 @@ def arrivals_of(
     if mode == "burst":
         return Arrivals(np.zeros, _count(run, "a burst has no duration"))
     if mode == "trace":
-        return _recorded(_trace_of(workload), load.get("time_scale"), run)
+        return _recorded(workload, load.get("time_scale"), run, streams)
     if load.get("rate_per_s") is None:
         raise InputFault("load needs rate_per_s, or mode: trace or burst")
     return _open_loop(workload, float(load["rate_per_s"]), run, streams)
@@ -97,59 +105,61 @@ def open_times(
     workload: Mapping[str, Any], rate_per_s: float, streams: Streams, begin_s: float = 0.0
 ) -> Take:
     """Arrival times in seconds from *begin_s* on, without end and not on the grid, of *rate_per_s* requests
-    a second. Several `answers` are asked for at one time. Raises InputFault."""
-    shape, answers = _shape(workload, streams), int(workload.get("answers") or 1)
-    return repeated(lambda count: begin_s + shape(count) * answers / rate_per_s, answers)
+    a second on average. A batch, and several `answers`, come at one time. Raises InputFault."""
+    arrivals, answers = workload.get("arrivals") or {"kind": "poisson"}, int(workload.get("answers") or 1)
+    if arrivals["kind"] == "trace":
+        trace = _trace_of(workload)
+        unit = recorded_times(trace, arrivals.get("jitter_s"), streams)
+    else:
+        unit = renewal_times(arrivals, streams)
+    batch = _batch(arrivals.get("batch"))
+    together = answers * (batch.mean if batch else 1)
+
+    def steady(count: int) -> np.ndarray:
+        return unit(count) * together / rate_per_s
+
+    times_s = _modulated(arrivals, steady, streams, begin_s)
+    if batch:
+        times_s = repeated_by(times_s, batch.open(streams, "arrivals.batch"), batch.mean)
+    return repeated(times_s, answers)
 
 
-def _shape(workload: Mapping[str, Any], streams: Streams) -> Take:
-    """The arrivals that `workload.arrivals` describes, at unit mean rate."""
-    arrivals = workload.get("arrivals") or {"kind": "poisson"}
-    kind = arrivals["kind"]
-    if kind == "trace":
-        return recorded_shape(_trace_of(workload))
-    if kind not in _SHAPES:
-        raise InputFault(f"workload.arrivals.kind {kind} is unknown{did_you_mean(kind, [*_SHAPES, 'trace'])}")
-    return _SHAPES[kind](streams)
+def _batch(batch: Mapping[str, Any] | None) -> Length | None:
+    """How many requests come together; None where it is one."""
+    if not batch:
+        return None
+    return fixed(batch["mean"]) if batch["kind"] == "fixed" else geometric(batch["mean"])
 
 
-def poisson_shape(streams: Streams) -> Take:
-    """A Poisson process: gaps are independent and exponential with mean 1."""
-    return running_sum(streams.open("arrivals").standard_exponential)
+def _modulated(arrivals: Mapping[str, Any], steady: Take, streams: Streams, begin_s: float) -> Take:
+    """The times of *steady*, from *begin_s* on, at a rate that goes up and down as `arrivals` has it."""
+    series, chain = arrivals.get("series"), arrivals["kind"] in ("mmpp", "on_off")
+    if not series and not chain:
+        return lambda count: begin_s + steady(count)
+    states = States(arrivals, streams) if chain else None
+    return Clock(Series.of(series) if series else None, states, begin_s).carried(steady)
 
 
-def constant_shape(streams: Streams) -> Take:
-    """One request each unit of time, the first at 0. Needs no *streams*; takes them like every shape."""
-    return _numbered(lambda numbers: numbers.astype(np.float64))
-
-
-_SHAPES: dict[str, Callable[[Streams], Take]] = {"poisson": poisson_shape, "constant": constant_shape}
-
-
-def recorded_shape(trace: Trace) -> Take:
+def recorded_times(trace: Trace, jitter_s: float | None, streams: Streams) -> Take:
     """The trace's gaps with mean 1; after its last request the trace begins again, one mean gap later."""
-    arrival_ns = trace.require_times()
+    arrival_ns = _moved_ns(trace, jitter_s, streams)
     rows = len(arrival_ns)
-    if rows < 2 or arrival_ns[-1] == 0:
+    span_ns = arrival_ns[-1] - arrival_ns[0]
+    if rows < 2 or span_ns == 0:
         raise InputFault(
             f"{trace.path}: to have a mean rate, requests must arrive at two times at least "
             f"(got {rows}, all at one time); use load: burst"
         )
-    cycle = arrival_ns * ((rows - 1) / arrival_ns[-1])
-    return _numbered(lambda numbers: numbers // rows * rows + cycle[numbers % rows])
+    cycle = (arrival_ns - arrival_ns[0]) * ((rows - 1) / span_ns)
+    return numbered(lambda numbers: numbers // rows * rows + cycle[numbers % rows])
 
 
-def _numbered(time_of: Callable[[np.ndarray], np.ndarray]) -> Take:
-    """The times of the requests numbered 0, 1, 2, ..."""
-    taken = 0
-
-    def take(count: int) -> np.ndarray:
-        nonlocal taken
-        numbers = np.arange(taken, taken + count)
-        taken += count
-        return time_of(numbers)
-
-    return take
+def _moved_ns(trace: Trace, jitter_s: float | None, streams: Streams) -> np.ndarray:
+    """The trace's times, each moved by a random share of *jitter_s*, in order; its rows keep theirs."""
+    arrival_ns = trace.require_times()
+    if not jitter_s:
+        return arrival_ns
+    return np.sort(arrival_ns + 1e9 * jitter_s * streams.open("arrivals.jitter").random(len(arrival_ns)))
 
 
 def expected_requests(rate_per_s: float, run: Mapping[str, Any]) -> float:
@@ -164,16 +174,19 @@ def expected_requests(rate_per_s: float, run: Mapping[str, Any]) -> float:
     return expected
 
 
-def _recorded(trace: Trace, time_scale: float | None, run: Mapping[str, Any]) -> Arrivals:
+def _recorded(
+    workload: Mapping[str, Any], time_scale: float | None, run: Mapping[str, Any], streams: Streams
+) -> Arrivals:
     """The trace's own times, *time_scale* times faster, up to the run's limit or the last row."""
+    trace = _trace_of(workload)
     time_scale = 1.0 if time_scale is None else time_scale
     if not 0 < time_scale < math.inf:
         raise InputFault(f"load.time_scale must be > 0 (got {time_scale:g})")
-    times_s = trace.require_times() / 1e9 / time_scale
+    times_s = _moved_ns(trace, workload["arrivals"].get("jitter_s"), streams) / 1e9 / time_scale
     asked, until_s = run.get("requests") or len(trace), run.get("duration_s") or math.inf
     beyond = {"requests_beyond_trace": asked - len(trace)} if asked > len(trace) else {}
     count = min(len(trace), asked) if until_s == math.inf else len(trace)
-    source = _numbered(lambda rows: times_s[rows])
+    source = numbered(lambda rows: times_s[rows])
     return Arrivals(source, count, until_s, len(trace), {**trace.notes, **beyond})
 
 

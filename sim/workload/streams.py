@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -60,17 +61,47 @@ def running_sum(take: Take) -> Take:
     return next_sums
 
 
+def led_by(first: float, take: Take) -> Take:
+    """*first*, and then the values of *take*."""
+    lead = np.array([first])
+
+    def next_values(count: int) -> np.ndarray:
+        nonlocal lead
+        values = np.concatenate([lead[:count], take(count - len(lead[:count]))])
+        lead = lead[count:]
+        return values
+
+    return next_values
+
+
 def repeated(take: Take, times: int) -> Take:
     """Each value of *take*, *times* in a row."""
-    if times == 1:
-        return take
+    return take if times == 1 else repeated_by(take, lambda count: np.full(count, times), times)
+
+
+def repeated_by(take: Take, times: Take, mean: float) -> Take:
+    """Each value of *take*, as often in a row as *times* has it: whole numbers, *mean* on average."""
     left = np.empty(0)
 
     def next_values(count: int) -> np.ndarray:
         nonlocal left
-        fresh = take(-(-max(count - len(left), 0) // times))
-        values = np.concatenate([left, np.repeat(fresh, times)])
-        left = values[count:].copy()
-        return values[:count]
+        while (lacking := count - len(left)) > 0:
+            fresh = math.ceil(lacking / mean)
+            left = np.concatenate([left, np.repeat(take(fresh), times(fresh).astype(np.int64))])
+        values, left = left[:count], left[count:].copy()
+        return values
+
+    return next_values
+
+
+def numbered(value_of: Callable[[np.ndarray], np.ndarray]) -> Take:
+    """The values of 0, 1, 2, ... (int64)."""
+    taken = 0
+
+    def next_values(count: int) -> np.ndarray:
+        nonlocal taken
+        numbers = np.arange(taken, taken + count)
+        taken += count
+        return value_of(numbers)
 
     return next_values
