@@ -323,3 +323,20 @@ def test_faults_of_arrivals(arrivals: dict[str, Any], sentences: list[str]) -> N
     assert len(caught.value.faults) == len(sentences), caught.value.faults
     for sentence, fault in zip(sentences, caught.value.faults, strict=True):
         assert sentence in fault
+
+
+@pytest.mark.parametrize("other", ["sessions", "classes"])
+def test_sessions_and_classes_go_on(other: str) -> None:
+    """More of their arrivals are drawn than are sent, so the rate must not end at 0."""
+    turns = {"turns": {"kind": "fixed", "mean": 2}, "gap": {"kind": "fixed", "mean_s": 1}}
+    down = {"series": {"times_s": [0, 10], "rates": [2, 0]}}
+    asked = {
+        "hardware": "h100-80gb-sxm",
+        "model": "llama-3.1-8b",
+        "workload": {"arrivals": down, "lengths": FIXED, other: turns if other == "sessions" else {"a": {}}},
+        "load": {"rate_per_s": 1},
+    }
+    with pytest.raises(
+        InputFault, match=r"arrivals\.series\.rates must not end at 0 with sessions or classes"
+    ):
+        load(asked)

@@ -34,6 +34,13 @@ def arrival_rules(arrivals: Values, report: Report) -> None:
         report("arrivals.batch.mean", f"must be a whole number where kind is fixed (got {batch['mean']:g})")
 
 
+def endless_rule(arrivals: Values, report: Report) -> None:
+    """The rule of arrivals of which more are drawn than are sent: of sessions, and of traffic classes."""
+    series = arrivals.get("series") or {}
+    if series.get("period_s") is None and not (series.get("rates") or [1])[-1]:
+        report("arrivals.series.rates", "must not end at 0 with sessions or classes: no more would come")
+
+
 def _chain_rules(arrivals: Values, report: Report) -> None:
     rates, stays = arrivals.get("rates"), arrivals.get("sojourn_s")
     if not rates or not stays:

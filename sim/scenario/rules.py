@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
 
-from sim.scenario.arrival_rules import arrival_rules
+from sim.scenario.arrival_rules import arrival_rules, endless_rule
 from sim.scenario.class_rules import class_load_rules, class_rules
 from sim.scenario.engine_rules import engine_rules
 from sim.scenario.tree import Faults, KeyPath, Tree, leaves, spell
@@ -39,6 +39,8 @@ def file_rules(kind: str, value: Values, report: Report) -> None:
         _priority_rules((value.get("priorities") or {}).get("weights"), report)
     if kind in ("workloads", "classes"):
         arrival_rules(value.get("arrivals") or {}, report)
+        if kind == "classes" or value.get("sessions"):
+            endless_rule(value.get("arrivals") or {}, report)
         class_rules(kind, value, report)
     if kind in ("workloads", "classes") and isinstance(value.get("lengths"), dict):
         _length_rules(value["lengths"], report)
@@ -153,9 +155,6 @@ def _sharing_rules(workload: Values, report: Report) -> None:
         report("answers", "does not go with sessions, which go on from one answer")
     if sessions and recorded:
         report("sessions", "goes with drawn lengths and arrivals only: a trace has its own turns")
-    series = workload.get("arrivals", {}).get("series") or {}
-    if sessions and series.get("period_s") is None and not (series.get("rates") or [1])[-1]:
-        report("arrivals.series.rates", "must not end at 0 with sessions: no more would begin")
     if sessions:
         _session_rules(sessions, report)
 
