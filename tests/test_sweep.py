@@ -262,7 +262,7 @@ def test_another_scenario_is_noticed(small: sim.Scenario, tmp_path: Path) -> Non
     assert "belongs to another scenario (small" in sentences(other, OVER, out=tmp_path)
     assert contents(tmp_path) == before
     (tmp_path / "journal.jsonl").write_text('{"a": 1}\n', encoding="utf-8")
-    assert "is no journal of a sweep" in sentences(small, OVER, out=tmp_path)
+    assert "is no journal of finished runs" in sentences(small, OVER, out=tmp_path)
 
 
 def test_another_version_is_noticed(
@@ -291,7 +291,7 @@ def test_two_sweeps_do_not_share_a_folder(small: sim.Scenario, tmp_path: Path) -
     pytest.importorskip("fcntl")
 
     def second(*_: object) -> None:
-        assert "another sweep is writing" in sentences(small, OVER, workers=1, out=tmp_path)
+        assert "another process is writing" in sentences(small, OVER, workers=1, out=tmp_path)
 
     sim.sweep(small, {"load.rate_per_s": [2]}, workers=1, out=tmp_path, progress=second)
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from sim.cli.calibrate import calibrate
+from sim.cli.compare import compare
 from sim.cli.output import note, note_written, progress_bar, say, say_json
+from sim.cli.parameters import Folder, as_json, changes_to_it, out_directory, scenario_name
 from sim.cli.validate import validate
 from sim.faults import InputFault
 from sim.files import make_folder
@@ -17,24 +19,6 @@ from sim.version import __version__
 
 if TYPE_CHECKING:
     from sim.scenario import Scenario
-
-scenario_name = click.argument("scenario", metavar="SCENARIO")
-changes_to_it = click.argument("changes", nargs=-1, metavar="[key=value ...]")
-as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
-
-
-class Folder(click.ParamType):
-    """A folder's name, which an empty text is not (it would be the one where one works)."""
-
-    name = "folder"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
-        if not str(value).strip():
-            self.fail("must name a folder (got an empty text)", param, ctx)
-        return Path(value)
-
-
-out_directory = click.option("--out", metavar="DIR", type=Folder(), help="Write the result's files there.")
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -253,6 +237,7 @@ def bench(as_json: bool) -> None:
 
 
 app.add_command(calibrate)
+app.add_command(compare)
 app.add_command(validate)
 
 

@@ -103,7 +103,7 @@ def _same_scenario(path: Path, line: bytes, scenario: str, sha256: str) -> None:
         head = json.loads(line)
         theirs, name, version = head["sha256"], head["scenario"], head["version"]
     except (ValueError, KeyError, TypeError):
-        raise InputFault(f"{path} is no journal of a sweep; name another folder") from None
+        raise InputFault(f"{path} is no journal of finished runs; name another folder") from None
     if version != __version__:
         raise InputFault(
             f"{path} was written by kneesim {version}, whose numbers may differ from those of {__version__}; "
@@ -117,7 +117,7 @@ def _same_scenario(path: Path, line: bytes, scenario: str, sha256: str) -> None:
 
 
 def _lock(file: FileIO, path: Path) -> None:
-    """Two sweeps must not write one journal; the system lifts the lock however its holder ends."""
+    """Two processes must not write one journal; the system lifts the lock however its holder ends."""
     try:
         import fcntl
     except ImportError:  # not on this system
@@ -125,7 +125,7 @@ def _lock(file: FileIO, path: Path) -> None:
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        raise InputFault(f"another sweep is writing {path}; wait for it, or name another folder") from None
+        raise InputFault(f"another process is writing {path}; wait for it, or name another folder") from None
     except OSError:
         return  # a file system without locks
 

@@ -3,30 +3,25 @@
 from __future__ import annotations
 
 import json
-import traceback
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sim.faults import InputFault
 from sim.files import write_whole
-from sim.planning.executors import WorkerLostError, answers, usable_cores
 from sim.planning.grid import Point, fingerprint, grid
-from sim.planning.journal import Journal, opened
+from sim.planning.journal import opened
 from sim.planning.pareto import Speeds, front, speeds
-from sim.planning.points_table import Columns, columns_of, csv_bytes, flat, frame, load_writers, parquet_bytes
+from sim.planning.points_table import Columns, columns_of, csv_bytes, flat, frame, parquet_bytes
+from sim.planning.runs import Runs, check_workers
 from sim.planning.search import Progress
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from sim.scenario import Scenario
-
-Job = tuple["Scenario", dict[str, Any], str | None]
-"""The sweep's scenario, what a point changes, and the sha256 that this must give."""
 
 
 @dataclass(frozen=True)
@@ -120,8 +115,7 @@ def sweep(
     another scenario; `SweepInterrupted` on Ctrl-C. A combination that does not go together or does not
     fit in memory is a row with a `fault`.
     """
-    if workers is not None and (isinstance(workers, bool) or not isinstance(workers, int) or workers < 1):
-        raise InputFault(f"workers must be a whole number >= 1 (got {workers!r})")
+    check_workers(workers)
     shown, points = grid(scenario, over, seeds)
     folder = None if out is None else Path(out)
     with ExitStack() as stack:
@@ -129,118 +123,21 @@ def sweep(
         if folder is not None:
             path = folder / "journal.jsonl"
             journal = stack.enter_context(opened(path, scenario.name, fingerprint(scenario)))
-        runs = _Runs(scenario, points, journal, progress)
-        interrupted = runs.finish(workers or usable_cores())
-        answer = _written(runs.answer(shown), folder)
+        runs = Runs([scenario] * len(points), points, journal, progress)
+        interrupted = runs.finish(workers)
+        answer = _written(_answer(runs, scenario, shown), folder)
     if interrupted:
         raise SweepInterrupted(answer) from None
     return answer
 
 
-class _Runs:
-    """The points that can run: which are finished, and the rest of them."""
-
-    def __init__(
-        self, scenario: Scenario, points: list[Point], journal: Journal | None, progress: Progress | None
-    ) -> None:
-        self.scenario = scenario
-        self.points = points
-        self.journal = journal
-        self.progress = progress
-        self.by_key = {point.key: point for point in reversed(points) if point.key}
-        kept = journal.answers if journal else {}
-        self.finished = {key: kept[key] for key in self.by_key if key in kept}
-        self.found = len(self.finished)
-
-    def finish(self, workers: int) -> bool:
-        """Run what is not there yet; True if an interrupt came before the end."""
-        todo = [point for point in self.points if self.by_key.get(point.key) is point]
-        todo = [point for point in todo if point.key not in self.finished]
-        jobs = [(self.scenario, point.changes, point.scenario_sha256) for point in todo]
-        try:
-            with closing(answers(_answer, jobs, max(1, min(workers, len(jobs))))) as done:
-                for index, text in done:
-                    self._keep(todo[index], text)
-                    if self.journal is not None:
-                        load_writers()  # while the workers are busy, not when they have nothing left to do
-        except KeyboardInterrupt:
-            if self.journal is not None:
-                self.finished |= {k: v for k, v in self.journal.written().items() if k in self.by_key}
-            return True
-        except WorkerLostError as error:
-            raise InputFault(self._lost(todo, workers)) from error
-        return False
-
-    def _keep(self, point: Point, text: str) -> None:
-        answer = json.loads(text)
-        if "error" in answer:
-            raise RuntimeError(f"the point {point.label} failed in the simulator:\n{answer['error']}")
-        if "changed" in answer:
-            raise InputFault(f"a file changed during the sweep; the point {point.label}: {answer['changed']}")
-        if self.journal is not None:
-            self.journal.add(point.key, text)
-        self.finished[point.key] = answer
-        if self.progress is not None:
-            self.progress(len(self.finished), len(self.by_key), point.label)
-
-    def _lost(self, todo: list[Point], workers: int) -> str:
-        unfinished = [point.label for point in todo if point.key not in self.finished]
-        kept = f"; finished points are kept in {self.journal.path}" if self.journal else ""
-        return (
-            "a worker process ended abruptly (killed, perhaps for lack of memory: fewer workers need less) "
-            f"at one of these points: {'; '.join(unfinished[:workers])}{kept}"
-        )
-
-    def answer(self, shown: dict[str, list[Any]]) -> Sweep:
-        done = [_finished(point, self.finished) for point in self.points]
-        there = tuple(point for point in done if point.summary is not None or point.fault is not None)
-        runnable = sum(1 for point in self.points if point.key)
-        equal = runnable - len(self.by_key)
-        warnings = (
-            [f"{equal} of {runnable} points are equal to others and ran once with them"] if equal else []
-        )
-        notes = []
-        if self.journal is not None and self.found:
-            notes = [f"{self.found} of {len(self.by_key)} runs were in {self.journal.path} already"]
-        return Sweep(self.scenario, shown, there, len(done) - len(there), tuple(warnings), tuple(notes))
-
-
-def _finished(point: Point, answers_by_key: Mapping[str, Mapping[str, Any]]) -> Point:
-    answer = answers_by_key.get(point.key, {})
-    return replace(point, summary=answer.get("summary"), fault=answer.get("fault", point.fault))
-
-
-def _answer(job: Job) -> str:
-    """What one point answers, as JSON: its `summary`, its `fault`, or the traceback of an `error` of ours.
-
-    `changed` says that a file is no longer what it was when the points were checked.
-    Called in a worker process; only text comes back.
-    """
-    from sim.results import Result
-    from sim.simulation import simulate
-
-    scenario, changes, sha256 = job
-    try:
-        chosen = scenario.replace(changes, source="sweep")
-        if chosen.sha256 != sha256:
-            return json.dumps({"changed": "its scenario is another one now"})
-    except InputFault as fault:
-        return json.dumps({"changed": str(fault)})
-    try:
-        summary = Result(simulate(chosen)).summary()
-        return json.dumps({"summary": _repeatable(summary)}, allow_nan=False, separators=(",", ":"))
-    except InputFault as fault:
-        return json.dumps({"fault": str(fault)})
-    except Exception:
-        return json.dumps({"error": traceback.format_exc()})
-
-
-def _repeatable(summary: Mapping[str, Any]) -> dict[str, Any]:
-    """What of *summary* depends on nothing but the point, and is not known from the sweep."""
-    kept = {key: value for key, value in summary.items() if key not in ("kneesim", "scenario")}
-    speed = ("wall_s", "requests_per_s")
-    kept["simulator"] = {key: x for key, x in summary.get("simulator", {}).items() if key not in speed}
-    return kept
+def _answer(runs: Runs, scenario: Scenario, shown: dict[str, list[Any]]) -> Sweep:
+    done = runs.done()
+    there = tuple(point for point in done if point.summary is not None or point.fault is not None)
+    equal = runs.runnable - runs.distinct
+    same = f"{equal} of {runs.runnable} points are equal to others and ran once with them"
+    warnings = (same,) if equal else ()
+    return Sweep(scenario, shown, there, len(done) - len(there), warnings, runs.notes())
 
 
 def _row(point: Point) -> dict[str, Any]:

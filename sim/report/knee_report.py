@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from sim.planning.wording import duration, gibibytes, number
 from sim.report.answer import answer, how_judged, interval_sentence
 from sim.report.assumptions import assumptions, estimated
 from sim.report.figures import knee_figure, save
-from sim.report.text import knee_facts, points_table
+from sim.report.text import knee_facts, markdown_table, points_table
 
 POINT_LATENCIES = ("ttft_s", "tpot_s", "itl_s", "e2e_s")
 POINT_STATISTICS = ("mean", "p50", "p90", "p99", "max")
@@ -48,7 +48,7 @@ def knee_markdown(knee: Knee, ledger: Mapping[str, Any] | None = None) -> str:
         _limits(knee),
         _numbers(knee),
         f"## Loads tried\n\n{how_judged(knee)} `queue grows` marks loads above capacity, whose percentiles "
-        "depend on the length of a run.\n\n" + _table(*points_table(knee)),
+        "depend on the length of a run.\n\n" + markdown_table(*points_table(knee)),
         f"## Memory of one GPU\n\n{memory_words(ledger)}" if ledger else "",
         _assumptions(knee),
         "## Warnings\n\n" + "\n".join(f"- {x}" for x in knee.warnings) if knee.warnings else "",
@@ -95,12 +95,12 @@ def _limits(knee: Knee) -> str:
         held = knee.limits[limit.name]
         first = "gives way first" if limit.name == knee.breaking_limit else held.get("reason", "")
         rows.append([limit.label, duration(held["at_knee"]), duration(limit.bound_s), first])
-    return "## Limits\n\n" + _table(["limit", "at the knee", "allowed", ""], rows)
+    return "## Limits\n\n" + markdown_table(["limit", "at the knee", "allowed", ""], rows)
 
 
 def _numbers(knee: Knee) -> str:
     rate = "none" if knee.rate_per_s is None else f"{number(knee.rate_per_s)} requests/s"
-    return "## Numbers\n\n" + _table(["", "value"], [("knee", rate), *knee_facts(knee)])
+    return "## Numbers\n\n" + markdown_table(["", "value"], [("knee", rate), *knee_facts(knee)])
 
 
 def _assumptions(knee: Knee) -> str:
@@ -109,11 +109,6 @@ def _assumptions(knee: Knee) -> str:
         lines.append(f"- **Part of this answer rests on estimated coefficients: {', '.join(names)}.**")
     lines.append(f"- scenario sha256: `{knee.scenario.sha256}`")
     return "## Assumptions\n\n" + "\n".join(lines)
-
-
-def _table(header: Sequence[str], cells: Sequence[Sequence[str]]) -> str:
-    rows = [list(header), ["---"] * len(header), *map(list, cells)]
-    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
 def _point_row(point: Point) -> dict[str, Any]:

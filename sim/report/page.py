@@ -10,13 +10,12 @@ from sim.files import write_whole
 from sim.planning.knee import Knee
 from sim.report import page_loads, page_sections, page_sources
 from sim.report.answer import answer
-from sim.report.page_html import Html, joined, paragraph, tag
+from sim.report.page_html import Html, contents, document, joined, paragraph, tag
 from sim.report.page_runs import LoadRun, run_loads
 from sim.report.page_story import Story
 
 NAME = "page.html"
 BESIDE = ("knee.png", "knee.svg", "knee.md", "knee.json", "points.csv")
-POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
 CONTENTS = {
     "figure": "The knee",
     "sure": "How sure",
@@ -43,10 +42,7 @@ def write_page(knee: Knee, directory: Path, ledger: Mapping[str, Any]) -> Path:
 
 
 def page(knee: Knee, runs: Sequence[LoadRun], ledger: Mapping[str, Any]) -> str:
-    """The page as text; equal knees and *runs* (`run_loads`) give equal text.
-
-    No script, no font, no picture from elsewhere: a policy in its head forbids the browser to fetch.
-    """
+    """The page as text; equal knees and *runs* (`run_loads`) give equal text."""
     story = Story(knee, knee.as_dict(), tuple(runs), ledger)
     body = joined(
         [
@@ -57,7 +53,7 @@ def page(knee: Knee, runs: Sequence[LoadRun], ledger: Mapping[str, Any]) -> str:
         ],
         "\n",
     )
-    return f'<!DOCTYPE html>\n<html lang="en">\n{_head(knee)}\n{tag("body", body)}\n</html>\n'
+    return document(f"{knee.scenario.name}: {answer(knee)}", body)
 
 
 def _sections(story: Story) -> list[Html]:
@@ -78,25 +74,10 @@ def _sections(story: Story) -> list[Html]:
     ]
 
 
-def _head(knee: Knee) -> Html:
-    style = Path(__file__).with_name("page.css").read_text(encoding="utf-8")
-    lines = [
-        Html('<meta charset="utf-8">'),
-        Html(f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'),
-        Html('<meta name="viewport" content="width=device-width, initial-scale=1">'),
-        Html('<meta name="color-scheme" content="light dark">'),
-        Html('<link rel="icon" href="data:,">'),
-        tag("title", f"{knee.scenario.name}: {answer(knee)}"),
-        tag("style", Html(style)),
-    ]
-    return tag("head", joined(lines, "\n"))
-
-
 def _contents(story: Story) -> Html:
     absent = set() if page_sections.how_sure(story) else {"sure"}
     there = {name: title for name, title in CONTENTS.items() if name not in absent}
-    links = (tag("li", tag("a", title, href=f"#{name}")) for name, title in there.items())
     count = len(page_sources.warnings_of(story))
     warned = f"{count} warning{'s' if count != 1 else ''}: read them before quoting the answer."
     note = paragraph(tag("a", warned, href="#warnings")) if count else Html("")
-    return joined([note, tag("nav", tag("ul", joined(links)), aria_label="Contents")])
+    return joined([note, contents(there)])

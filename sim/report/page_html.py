@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
+from pathlib import Path
+
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
 
 
 class Html(str):
@@ -19,6 +22,28 @@ def text(content: str) -> Html:
 
 def joined(parts: Iterable[str], between: str = "") -> Html:
     return Html(between.join(text(part) for part in parts))
+
+
+def document(title: str, body: Html) -> str:
+    """A whole page: no script, no font, no picture from elsewhere; a policy forbids the browser to fetch."""
+    style = Path(__file__).with_name("page.css").read_text(encoding="utf-8")
+    lines = [
+        Html('<meta charset="utf-8">'),
+        Html(f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'),
+        Html('<meta name="viewport" content="width=device-width, initial-scale=1">'),
+        Html('<meta name="color-scheme" content="light dark">'),
+        Html('<link rel="icon" href="data:,">'),
+        tag("title", title),
+        tag("style", Html(style)),
+    ]
+    head = tag("head", joined(lines, "\n"))
+    return f'<!DOCTYPE html>\n<html lang="en">\n{head}\n{tag("body", body)}\n</html>\n'
+
+
+def contents(titles: Mapping[str, str]) -> Html:
+    """Links to the sections of these names, under their titles."""
+    links = (tag("li", tag("a", title, href=f"#{name}")) for name, title in titles.items())
+    return tag("nav", tag("ul", joined(links)), aria_label="Contents")
 
 
 def tag(name: str, content: str = "", **attributes: str) -> Html:

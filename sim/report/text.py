@@ -21,6 +21,7 @@ PLAIN = str.maketrans(
         "\N{MULTIPLICATION SIGN}": "x",
         "\N{EN DASH}": "-",
         "\N{MICRO SIGN}": "u",
+        "\N{RIGHTWARDS ARROW}": "->",
     }
 )
 
@@ -300,6 +301,12 @@ def table(header: Sequence[str], cells: Sequence[Sequence[str]]) -> list[str]:
         "  ".join(side(cell, width) for side, cell, width in zip(sides, row, widths, strict=True)).rstrip()
         for row in rows
     ]
+
+
+def markdown_table(header: Sequence[str], cells: Sequence[Sequence[str]]) -> str:
+    """The same as Markdown."""
+    rows = [list(header), ["---"] * len(header), *map(list, cells)]
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
 def aligned(facts: Sequence[tuple[str, str]]) -> list[str]:
