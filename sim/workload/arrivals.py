@@ -15,7 +15,7 @@ from sim.workload.distributions import Length, fixed, geometric
 from sim.workload.modulation import Clock, Series, States
 from sim.workload.renewals import renewal_times
 from sim.workload.streams import Streams, Take, numbered, repeated, repeated_by
-from sim.workload.trace import Trace, read_trace
+from sim.workload.trace import Trace, trace_of
 
 _MOST_ARRIVALS = 1e8
 _BLOCK = 1 << 13
@@ -197,7 +197,7 @@ def _trace_of(workload: Mapping[str, Any]) -> Trace:
             f"load: trace needs a workload with recorded times, but workload.arrivals.kind is "
             f"{arrivals['kind']}; give load.rate_per_s, or a trace file as the workload"
         )
-    return read_trace(arrivals["path"], workload.get("zero_output") or "drop")
+    return trace_of(workload, "arrivals")
 
 
 def _count(run: Mapping[str, Any], instead: str) -> int:

@@ -9,7 +9,7 @@ from itertools import chain
 import numpy as np
 
 from sim.workload.contents import Contents, ragged
-from sim.workload.trace_columns import LineFaults, at_lines
+from sim.workload.readers.faults import Fault, at_lines
 
 USUAL_BLOCKS = (16, 32, 64, 128, 256, 512, 1024)
 
@@ -87,7 +87,7 @@ def check_chains(chains: Chains, prompt_tokens: np.ndarray, block_tokens: int, p
         raise at_lines(path, faults)
 
 
-def _miscounted(chains: Chains, prompt_tokens: np.ndarray, block_tokens: int) -> LineFaults:
+def _miscounted(chains: Chains, prompt_tokens: np.ndarray, block_tokens: int) -> list[Fault]:
     counts = np.diff(chains.offsets)
     odd = _odd(counts, prompt_tokens, block_tokens)
     if not odd.any():
@@ -110,12 +110,12 @@ def _odd(counts: np.ndarray, prompt_tokens: np.ndarray, block_tokens: int) -> np
     return (counts != 0) & (counts != full) & (counts != -(-prompt_tokens // block_tokens))
 
 
-def _contradictions(chains: Chains) -> LineFaults:
+def _contradictions(chains: Chains) -> list[Fault]:
     """A fault for each id that comes after other ids than where it stands first."""
     parents, rows = chains.parents, chains.rows
     _, first = np.unique(chains.ids, return_index=True)
     first = first[np.searchsorted(chains.ids[first], chains.ids)]  # the first place of each place's id
-    faults: LineFaults = []
+    faults: list[Fault] = []
     for place in np.flatnonzero(parents != parents[first]).tolist():
         name = chains.names[chains.ids[place]]
         here, there = _before(chains, parents[place]), _before(chains, parents[first[place]])

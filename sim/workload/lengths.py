@@ -11,7 +11,7 @@ import numpy as np
 from sim.workload.classes import classes_of, shares
 from sim.workload.distributions import Length, fixed, geometric, length_distributions
 from sim.workload.streams import Streams, repeated
-from sim.workload.trace import Trace, read_trace
+from sim.workload.trace import Trace, trace_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,7 +35,7 @@ def open_lengths(workload: Mapping[str, Any], streams: Streams) -> Lengths:
     """
     lengths = workload["lengths"]
     if lengths["kind"] == "trace":
-        return _replay(trace_of(workload), streams)
+        return _replay(trace_of(workload, "lengths"), streams)
     prompt, output = length_distributions(lengths)
     answers = int(workload.get("answers") or 1)
     prompts = repeated(prompt.open(streams, "lengths.prompt"), answers)
@@ -102,7 +102,7 @@ def _by_class(workload: Mapping[str, Any]) -> list[tuple[float, _Moments]]:
 def _moments(workload: Mapping[str, Any]) -> _Moments:
     lengths = workload["lengths"]
     if lengths["kind"] == "trace":
-        trace = trace_of(workload)
+        trace = trace_of(workload, "lengths")
         p, o = trace.prompt_tokens.astype(np.float64), trace.output_tokens.astype(np.float64)
         return _Moments(float(p.mean()), float(o.mean()), float((o * p + o * o / 2).sum() / o.sum()))
     prompt, output = length_distributions(lengths)
@@ -122,11 +122,6 @@ def mean_turns_before(workload: Mapping[str, Any]) -> float:
         return 0.0
     turns = turn_counts(workload)
     return (turns.mean_square - turns.mean) / (2 * turns.mean)
-
-
-def trace_of(workload: Mapping[str, Any]) -> Trace:
-    """The trace whose lengths *workload* has."""
-    return read_trace(workload["lengths"]["path"], workload.get("zero_output") or "drop")
 
 
 def _replay(trace: Trace, streams: Streams) -> Lengths:

@@ -12,11 +12,10 @@ from sim.faults import InputFault
 from sim.workload.chains import chain_blocks, check_chains, compress
 from sim.workload.contents import Contents
 from sim.workload.distributions import fixed, lognormal
-from sim.workload.lengths import trace_of, whole_tokens
+from sim.workload.lengths import whole_tokens
 from sim.workload.sessions import Turns
 from sim.workload.streams import Streams
-from sim.workload.trace import Trace
-from sim.workload.trace_lines import is_lines
+from sim.workload.trace import Trace, trace_of
 
 
 def recorded_contents(workload: Mapping[str, Any], count: int) -> Contents | None:
@@ -26,7 +25,7 @@ def recorded_contents(workload: Mapping[str, Any], count: int) -> Contents | Non
     the passes before it. What an answer leaves in the cache for the next turn is not among a trace's ids.
     """
     prefixes = workload["prefixes"]
-    trace = trace_of(workload)
+    trace = trace_of(workload, "lengths")
     contents = _trace_contents(trace, prefixes.get("block_tokens"), prefixes.get("hash_of") or "prefix")
     if contents is None:
         return None
@@ -38,10 +37,10 @@ def recorded_contents(workload: Mapping[str, Any], count: int) -> Contents | Non
 def _trace_contents(trace: Trace, block_tokens: int | None, hash_of: str) -> Contents | None:
     chains = trace.chains
     if chains is None:
-        if not is_lines(trace.path):
+        if not trace.is_json:
             raise InputFault(
-                f"{trace.path}: prefixes.kind trace needs hash_ids, which only a trace in JSON lines "
-                "(.jsonl) can have; leave prefixes out"
+                f"{trace.path}: prefixes.kind trace needs hash_ids (the columns are "
+                f"{', '.join(trace.columns)}); leave prefixes out"
             )
         return None
     block_tokens = block_tokens or chains.block_tokens

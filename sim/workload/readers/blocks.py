@@ -1,0 +1,30 @@
+"""What every kind of file comes to: a header, and the rows in blocks, so that none is in memory whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from sim.workload.readers.cells import Cells
+
+BLOCK_ROWS = 1 << 17
+
+
+@dataclass(frozen=True)
+class Block:
+    """Some rows of a file. lines: where each stands. column: the cells of one, by its name in the header."""
+
+    lines: Sequence[int] | np.ndarray
+    column: Callable[[str], Cells]
+
+
+@dataclass(frozen=True)
+class Table:
+    """A file: its kind (csv, json, parquet or log), its columns, the line of its header, its rows."""
+
+    kind: str
+    header: tuple[str, ...]
+    line: int
+    blocks: Iterator[Block]

@@ -1,0 +1,64 @@
+"""Logs: a line for each request, taken apart by a regular expression with a group for each role."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from itertools import islice
+
+from sim.faults import InputFault
+from sim.workload.readers.blocks import Block, Table
+from sim.workload.readers.formats import ROLES, recognise
+from sim.workload.readers.reading import Reading
+from sim.workload.readers.source import Source, text_lines
+
+_BLOCK_LINES = 1 << 15
+
+
+def log_table(source: Source, reading: Reading, notes: dict[str, int]) -> Table:
+    """The lines that the pattern finds something in; *notes* counts the others."""
+    pattern = _pattern(reading)
+    header = tuple(pattern.groupindex)
+    return Table("log", header, 1, _blocks(source, pattern, notes))
+
+
+def _pattern(reading: Reading) -> re.Pattern[str]:
+    text = reading.pattern or recognise((), "log", reading).pattern
+    try:
+        pattern = re.compile(text)
+    except re.error as error:
+        raise InputFault(f"trace.pattern must be a regular expression ({error}; got {text!r})") from None
+    if not pattern.groupindex:
+        raise InputFault(
+            f"trace.pattern must have named groups such as (?P<arrival>...) and (?P<prompt>\\d+); possible: "
+            f"{', '.join(ROLES)} (got {text!r})"
+        )
+    return pattern
+
+
+def _blocks(source: Source, pattern: re.Pattern[str], notes: dict[str, int]) -> Iterator[Block]:
+    placed = enumerate(text_lines(source), start=1)
+    found = 0
+    first = ""
+    while some := list(islice(placed, _BLOCK_LINES)):
+        matches = [
+            (line, match.groupdict(""))
+            for line, text in some
+            if (match := pattern.search(text.rstrip("\r\n")))
+        ]
+        first = first or next((text for _, text in some if text.strip()), "").strip()
+        blank = sum(not text.strip() for _, text in some)
+        found += len(matches)
+        if odd := len(some) - len(matches) - blank:
+            notes["log_lines_unmatched"] = notes.get("log_lines_unmatched", 0) + odd
+        yield _block(matches)
+    if not first:
+        raise InputFault(f"{source.path} is empty; a log needs a line for each request")
+    if not found:
+        raise InputFault(
+            f"{source.path}: no line fits trace.pattern {pattern.pattern!r} (the first is {first[:120]!r})"
+        )
+
+
+def _block(matches: list[tuple[int, dict[str, str]]]) -> Block:
+    return Block([line for line, _ in matches], lambda name: [groups[name] for _, groups in matches])
