@@ -64,7 +64,7 @@ def test_ways_to_share(catalogue: Catalogue, line: str) -> None:
         (f"{HEADS}, tokens: 9, hash_of: block}}", "prefixes.hash_of does not go with prefixes.kind groups"),
         ("prefixes: {kind: groups, tokens: 9}", "prefixes.groups is missing: how many heads there are"),
         ("prefixes: {kind: trace}", "prefixes.kind trace needs lengths.kind trace"),
-        ("prefixes: {kind: group, groups: 9}", "prefixes.kind must be groups, trace, reuse or none (got group)"),
+        ("prefixes: {kind: group, groups: 9}", "prefixes.kind must be groups, trace, reuse or none"),
         (f"{TURNS}}}", "sessions.gap is missing: the time from a turn's arrival to the next one's"),
         (f"{TURNS}, {GAP}, think: {{kind: fixed, mean_s: 9}}}}", "sessions.think excludes gap"),
         (f"{TURNS}, think: {{kind: fixed, mean_s: 9}}}}", "sessions.think must be absent: users who wait"),
