@@ -94,6 +94,10 @@ def test_one_key_of_one_class_can_be_set_from_outside(catalogue: Catalogue) -> N
          "classes.chat.concurrency does not go with answers"),
         (f"{AROUND}classes: {{chat: {{lengths: {{kind: trace, path: no.csv}}}}}}",
          "classes.chat.lengths.path must be a file (no.csv is not there)"),
+        (f"{AROUND}tenant_zipf: 1", "tenant_zipf goes with tenants only"),
+        (f"{AROUND}tenants: 2\ntenant_shares: [0.9, 0.9]", "tenant_shares must add up to at most 1"),
+        (f"{AROUND}classes: {{chat: {{tenants: 1, tenant_shares: [0.1, 0.2]}}}}",
+         "classes.chat.tenant_shares must be of 1 tenants at most"),
         (f"{TWO}priorities: {{weights: [0.5, 0.5]}}", "priorities does not go with classes"),
     ],
 )  # fmt: skip

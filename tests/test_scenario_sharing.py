@@ -16,7 +16,10 @@ TRACE = """\
 """
 HEADS = "prefixes: {kind: groups, groups: 20"
 TURNS = "sessions: {turns: {kind: geometric, mean: 3}"
+THINK = f"{TURNS}, think: {{kind: fixed, mean_s: 9}}"
 GAP = "gap: {kind: fixed, mean_s: 90s}"
+CALLS = "calls: {kind: geometric, mean: 2.5}"
+TOOLS = f"tools: {{{CALLS}, time: {{kind: fixed, mean_s: 1}}, output: {{kind: fixed, mean: 9}}}}"
 
 
 @pytest.fixture
@@ -42,6 +45,7 @@ def workload(
         f"{HEADS}, tokens: 1k, zipf: 0, share: 80%}}",
         f"{HEADS}, tokens_mean: 900, tokens_cv: 1}}",
         f"{TURNS}, {GAP}}}",
+        f"{THINK}, {TOOLS}, first: {{kind: table, quantiles: [0, 1], tokens: [9, 90]}}}}",
         "sessions: {turns: {kind: fixed, mean: 4}, gap: {kind: lognormal, mean_s: 2min, cv: 1.3}}",
         "answers: 4",
         "prefixes: {kind: none}",
@@ -67,7 +71,13 @@ def test_ways_to_share(catalogue: Catalogue, line: str) -> None:
         ("prefixes: {kind: group, groups: 9}", "prefixes.kind must be groups, trace, reuse or none"),
         (f"{TURNS}}}", "sessions.gap is missing: the time from a turn's arrival to the next one's"),
         (f"{TURNS}, {GAP}, think: {{kind: fixed, mean_s: 9}}}}", "sessions.think excludes gap"),
-        (f"{TURNS}, think: {{kind: fixed, mean_s: 9}}}}", "sessions.think must be absent: users who wait"),
+        (f"{TURNS}, {GAP}, {TOOLS}}}", "sessions.gap does not go with tools, whose requests wait"),
+        (f"{THINK}, tools: {{time: {{kind: fixed, mean_s: 1}}}}}}", "sessions.tools.calls is missing"),
+        (f"{THINK}, first: {{kind: fixed}}}}", "sessions.first.mean is missing"),
+        ("sessions: {turns: {kind: table, values: [1, 2], weights: [1]}, think: {kind: fixed, mean_s: 9}}",
+         "sessions.turns must have as many values as weights (got 2 and 1)"),
+        (f"{TURNS}, gap: {{kind: table, quantiles: [0, 1], seconds: [9, 3]}}}}",
+         "sessions.gap.seconds must never fall"),
         (f"{TURNS}, gap: {{kind: lognormal, mean_s: 9}}}}", "sessions.gap.cv is missing"),
         (f"sessions: {{turns: {{kind: fixed, mean: 2.5}}, {GAP}}}",
          "sessions.turns.mean must be a whole number where kind is fixed (got 2.5)"),

@@ -8,7 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from sim.clock import on_grid
 from sim.workload import Requests, generate, generate_chunks, mean_context_tokens, mean_tokens
+from sim.workload.streams import Streams
+from sim.workload.tenants import tenant_shares
 
 CHAT = {
     "arrivals": {"kind": "poisson"},
@@ -161,3 +164,42 @@ def test_means_are_those_of_what_is_sent() -> None:
     assert o.mean() == pytest.approx(output, rel=0.02)
     context = (o * p + o * o / 2).sum() / o.sum()
     assert context == pytest.approx(mean_context_tokens({"classes": classes}), rel=0.03)
+
+
+# -- tenants -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("told", [{"tenant_zipf": 1.2}, {"tenant_shares": [0.5, 0.2]}], ids=str)
+def test_tenants_have_their_shares(told: dict[str, Any]) -> None:
+    """Of Poisson arrivals: each tenant's count is binomial, inside an interval of 99.9 %, and a tenant's
+    times are those that it has alone at its rate."""
+    workload = {**CHAT, "tenants": 5, **told}
+    shares = tenant_shares(workload)
+    requests = generate(workload, {"rate_per_s": 10.0}, {"requests": 20_000, "seed": 1})
+    assert shares.sum() == pytest.approx(1.0)
+    left = requests.arrival_s
+    for number, share in enumerate(shares.tolist()):
+        own = Streams(1).within(f"tenants.{number}").open("arrivals").standard_exponential(20_000)
+        own_s = on_grid(np.cumsum(own) / (10.0 * share))
+        mine = np.isin(left, own_s)
+        assert abs(np.count_nonzero(mine) - share * 20_000) < 3.291 * math.sqrt(share * (1 - share) * 20_000)
+        left = left[~mine]
+    assert len(left) == 0
+
+
+def test_many_tenants_of_constant_pace_are_less_regular_than_one() -> None:
+    """And the longer run begins with the shorter one, however they are taken."""
+    workload = {**MAIL, "tenants": 40, "tenant_zipf": 1.0}
+    long = generate(workload, {"rate_per_s": 10.0}, {"requests": 3000, "seed": 1})
+    short = generate(workload, {"rate_per_s": 10.0}, {"requests": 100, "seed": 1})
+    pieces = generate_chunks(workload, {"rate_per_s": 10.0}, {"requests": 3000, "seed": 1}, 70)
+    assert long.arrival_s[:100].tobytes() == short.arrival_s.tobytes()
+    assert np.concatenate([piece.arrival_s for piece in pieces]).tobytes() == long.arrival_s.tobytes()
+    assert np.diff(long.arrival_s).std() > 0.5 * np.diff(long.arrival_s).mean()
+
+
+def test_tenants_of_one_class_move_no_other_class() -> None:
+    """Their streams are the class's."""
+    run = {"duration_s": 60.0, "seed": 1}
+    alone = of_class(sent(4.0, run, chat=CHAT, mail=MAIL), "chat")
+    assert of_class(sent(4.0, run, chat=CHAT, mail={**MAIL, "tenants": 7}), "chat") == alone

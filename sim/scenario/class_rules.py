@@ -13,6 +13,7 @@ Values = Mapping[str, Any]
 
 def class_rules(kind: str, value: Values, report: Report) -> None:
     """The rules within a workload that has classes (*kind* workloads), or within one of its classes."""
+    _tenant_rules(value, report)
     if kind == "classes":
         _own_rules(value, report)
         return
@@ -23,6 +24,19 @@ def class_rules(kind: str, value: Values, report: Report) -> None:
         report("classes", "must have at least one class, such as `chat: {share: 1}`")
     if value.get("priorities"):
         report("priorities", "does not go with classes; write the priority of each class")
+
+
+def _tenant_rules(value: Values, report: Report) -> None:
+    tenants, told = value.get("tenants"), value.get("tenant_shares") or []
+    for key in ("tenant_zipf", "tenant_shares"):
+        if value.get(key) is not None and tenants is None:
+            report(key, "goes with tenants only; write how many there are")
+    if tenants and len(told) > tenants:
+        report("tenant_shares", f"must be of {tenants} tenants at most (got {len(told)})")
+    if sum(told) > 1.0 + 1e-9:
+        report("tenant_shares", f"must add up to at most 1 (got {sum(told):g})")
+    if tenants and (value.get("arrivals") or {}).get("kind") == "trace":
+        report("tenants", "does not go with arrivals.kind trace, which has everybody's times")
 
 
 def _own_rules(value: Values, report: Report) -> None:

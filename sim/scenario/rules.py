@@ -9,6 +9,7 @@ from typing import Any
 from sim.scenario.arrival_rules import arrival_rules, endless_rule
 from sim.scenario.class_rules import class_load_rules, class_rules
 from sim.scenario.engine_rules import engine_rules
+from sim.scenario.session_rules import session_rules
 from sim.scenario.tree import Faults, KeyPath, Tree, leaves, spell
 
 Values = Mapping[str, Any]
@@ -156,7 +157,7 @@ def _sharing_rules(workload: Values, report: Report) -> None:
     if sessions and recorded:
         report("sessions", "goes with drawn lengths and arrivals only: a trace has its own turns")
     if sessions:
-        _session_rules(sessions, report)
+        session_rules(sessions, report)
 
 
 def _head_rules(written: Values, report: Report) -> None:
@@ -192,17 +193,6 @@ def _reuse_rules(prefixes: Values, report: Report) -> None:
 def _rises_to_one(quantiles: list[float]) -> bool:
     rising = all(low < high for low, high in pairwise(quantiles))
     return rising and quantiles[0] == 0 and quantiles[-1] == 1
-
-
-def _session_rules(sessions: Values, report: Report) -> None:
-    turns, written = sessions.get("turns", {}), report.tree.get(("sessions",))
-    if turns.get("kind") == "fixed" and turns.get("mean", 1) % 1:
-        report("sessions.turns.mean", f"must be a whole number where kind is fixed (got {turns['mean']:g})")
-    if written.get("gap") is None and written.get("think") is None:
-        report("sessions.gap", "is missing: the time from a turn's arrival to the next one's")
-    if written.get("think") is not None:
-        report("sessions.think", "must be absent: users who wait for their answer are not in this version; "
-               "give sessions.gap")  # fmt: skip
 
 
 def scenario_rules(sections: Mapping[str, Values], report: Report) -> None:

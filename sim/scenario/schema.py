@@ -7,7 +7,7 @@ made from these rows, so that what is written here is what holds.
 from __future__ import annotations
 
 from sim.scenario.arrival_keys import ARRIVAL_KEYS
-from sim.scenario.class_keys import CLASSES_KEYS, class_keys
+from sim.scenario.class_keys import CLASSES_KEYS, TENANT_KEYS, class_keys
 from sim.scenario.engine_keys import ENGINE_ORIGIN_KEYS, engine_file_keys, engine_settings
 from sim.scenario.hardware_keys import HARDWARE_KEYS, PROVENANCE_KEYS
 from sim.scenario.keys import Group, Key, Placeholder, grouped
@@ -277,6 +277,7 @@ WORKLOAD_KEYS = (
         "so on; they add up to 1.", minimum=0, many=True, required=True),
     Key("zero_output", "choice", "A trace's requests without output: drop (and count) them, or refuse the "
         "file.", "drop", choices=("drop", "error")),
+    *TENANT_KEYS,
     *CLASSES_KEYS,
     *PROVENANCE_KEYS,
 )  # fmt: skip

@@ -3,20 +3,7 @@
 from __future__ import annotations
 
 from sim.scenario.keys import Key
-
-
-def _pause_keys(name: str, meaning: str) -> tuple[Key, ...]:
-    """The rows of one of the two ways to say when the next turn of a session comes."""
-    at = f"sessions.{name}"
-    return (
-        Key(at, "mapping", meaning, one_of="pause"),
-        Key(f"{at}.kind", "choice", "Its distribution.", required=True,
-            choices=("fixed", "exponential", "lognormal")),
-        Key(f"{at}.mean_s", "seconds", "Its mean.", above=0, required=True),
-        Key(f"{at}.cv", "number", "Its coefficient of variation.", minimum=0, required=True,
-            when=(f"{at}.kind", ("lognormal",))),
-    )  # fmt: skip
-
+from sim.scenario.session_keys import SESSION_KEYS
 
 _REUSE = ("prefixes.kind", ("reuse",))
 
@@ -61,16 +48,7 @@ SHARING_KEYS = (
     Key("prefixes.age.seconds", "seconds", "The age at each of the quantiles, straight in its logarithm "
         "between them; of ages before the run's first request there are none.", above=0, many=True,
         required=True),
-    Key("sessions", "mapping", "Users who come back: a prompt is all prompts and answers of the session so "
-        "far, and what is new, which `lengths` describes. load.rate_per_s counts turns, arrivals are those "
-        "of sessions."),
-    Key("sessions.turns", "mapping", "Turns of a session.", required=True),
-    Key("sessions.turns.kind", "choice", "Their distribution.", required=True,
-        choices=("fixed", "geometric")),
-    Key("sessions.turns.mean", "number", "Their mean.", minimum=1, maximum=1000, required=True),
-    *_pause_keys("gap", "Time from a turn's arrival to the next one's, as traces record it, whatever became "
-        "of the answer."),
-    *_pause_keys("think", "Time from the end of a turn's answer to the next turn; not in this version."),
+    *SESSION_KEYS,
     Key("answers", "count", "Answers wanted to each prompt, which comes so often at once; each is a request "
         "of its own.", minimum=1, maximum=1000, otherwise="1"),
 )  # fmt: skip

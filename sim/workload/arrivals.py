@@ -15,6 +15,7 @@ from sim.workload.distributions import Length, fixed, geometric
 from sim.workload.modulation import Clock, Series, States
 from sim.workload.renewals import renewal_times
 from sim.workload.streams import Streams, Take, numbered, repeated, repeated_by
+from sim.workload.tenants import merged_times, tenant_shares
 from sim.workload.trace import Trace, trace_of
 
 _MOST_ARRIVALS = 1e8
@@ -105,7 +106,19 @@ def open_times(
     workload: Mapping[str, Any], rate_per_s: float, streams: Streams, begin_s: float = 0.0
 ) -> Take:
     """Arrival times in seconds from *begin_s* on, without end and not on the grid, of *rate_per_s* requests
-    a second on average. A batch, and several `answers`, come at one time. Raises InputFault."""
+    a second on average, of all tenants. A batch, and several `answers`, come at one time. Raises
+    InputFault."""
+    if not workload.get("tenants"):
+        return _times_of_one(workload, rate_per_s, streams, begin_s)
+    rates_per_s = rate_per_s * tenant_shares(workload)
+    sources = [
+        _times_of_one(workload, own_per_s, streams.within(f"tenants.{number}"), begin_s)
+        for number, own_per_s in enumerate(rates_per_s.tolist())
+    ]
+    return merged_times(sources, rates_per_s, begin_s)
+
+
+def _times_of_one(workload: Mapping[str, Any], rate_per_s: float, streams: Streams, begin_s: float) -> Take:
     arrivals, answers = workload.get("arrivals") or {"kind": "poisson"}, int(workload.get("answers") or 1)
     if arrivals["kind"] == "trace":
         trace = _trace_of(workload)

@@ -186,3 +186,9 @@ _KINDS: dict[str, Callable[[Mapping[str, Any], str], Length]] = {
 def _need(holds: bool, what: str, requirement: str, got: object) -> None:
     if not holds:
         raise ValueError(f"{what} must {requirement} (got {got})")
+
+
+def zipf_shares(count: int, exponent: float | None) -> np.ndarray:
+    """The share of each of *count*, the most popular first: k^-exponent in proportion (1 where None)."""
+    weights = np.arange(1, count + 1, dtype=np.float64) ** -(1.0 if exponent is None else exponent)
+    return weights / weights.sum()

@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sim.workload.classes import classes_of, shares
-from sim.workload.distributions import Length, fixed, geometric, length_distributions
+from sim.workload.distributions import length_distributions
+from sim.workload.session_shape import session_shape
 from sim.workload.streams import Streams, repeated
 from sim.workload.trace import Trace, trace_of
 
@@ -106,22 +107,10 @@ def _moments(workload: Mapping[str, Any]) -> _Moments:
         p, o = trace.prompt_tokens.astype(np.float64), trace.output_tokens.astype(np.float64)
         return _Moments(float(p.mean()), float(o.mean()), float((o * p + o * o / 2).sum() / o.sum()))
     prompt, output = length_distributions(lengths)
-    mean_prompt = prompt.mean + mean_turns_before(workload) * (prompt.mean + output.mean)
+    mean_prompt = prompt.mean
+    if workload.get("sessions"):
+        mean_prompt = session_shape(workload).mean_prompt(prompt.mean, output.mean)
     return _Moments(mean_prompt, output.mean, mean_prompt + output.mean_square / (2 * output.mean))
-
-
-def turn_counts(workload: Mapping[str, Any]) -> Length:
-    """The number of turns of a session."""
-    turns = workload["sessions"]["turns"]
-    return fixed(turns["mean"]) if turns["kind"] == "fixed" else geometric(turns["mean"])
-
-
-def mean_turns_before(workload: Mapping[str, Any]) -> float:
-    """Mean turns of its session before a request: with n in a session, E[n (n - 1) / 2] / E[n]."""
-    if not workload.get("sessions"):
-        return 0.0
-    turns = turn_counts(workload)
-    return (turns.mean_square - turns.mean) / (2 * turns.mean)
 
 
 def _replay(trace: Trace, streams: Streams) -> Lengths:

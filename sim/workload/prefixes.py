@@ -11,7 +11,7 @@ import numpy as np
 from sim.faults import InputFault
 from sim.workload.chains import chain_blocks, check_chains, compress
 from sim.workload.contents import Contents
-from sim.workload.distributions import fixed, lognormal
+from sim.workload.distributions import fixed, lognormal, zipf_shares
 from sim.workload.lengths import whole_tokens
 from sim.workload.sessions import Turns
 from sim.workload.streams import Streams
@@ -86,7 +86,7 @@ def draw_heads(prefixes: Mapping[str, Any], prompts: int, streams: Streams) -> t
     Group g of `groups` (from 1) has a weight of g^-`zipf` among the `share` of prompts with a head.
     """
     share = 1.0 if prefixes.get("share") is None else prefixes["share"]
-    shares = share * np.cumsum(group_shares(prefixes["groups"], prefixes.get("zipf")))
+    shares = share * np.cumsum(zipf_shares(prefixes["groups"], prefixes.get("zipf")))
     drawn = streams.open("prefixes").random(prompts)
     group = np.searchsorted(shares[:-1], drawn, side="right")
     length = (
@@ -96,9 +96,3 @@ def draw_heads(prefixes: Mapping[str, Any], prompts: int, streams: Streams) -> t
     )
     tokens = whole_tokens(length.open(streams, "prefixes.tokens")(int(prefixes["groups"])))
     return np.where(drawn < share, group, -1), tokens
-
-
-def group_shares(groups: int, zipf: float | None) -> np.ndarray:
-    """The probability of each group, the most popular first (Zipf's law; exponent 1 where None)."""
-    weights = np.arange(1, groups + 1, dtype=np.float64) ** -(1.0 if zipf is None else zipf)
-    return weights / weights.sum()

@@ -226,7 +226,7 @@ def _contents(workload: Mapping[str, Any], turns: Turns, streams: Streams) -> Co
 
 def _follows(workload: Mapping[str, Any], turns: Turns) -> Follows | None:
     """Who waits, where users think after an answer rather than come at a pace of their own."""
-    if turns.previous is None or turns.gap_s is None or not workload["sessions"].get("think"):
+    if turns.previous is None or turns.gap_s is None or workload["sessions"].get("gap"):
         return None
     return Follows(turns.previous, np.where(turns.previous < 0, 0.0, turns.gap_s))
 

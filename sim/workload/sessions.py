@@ -12,9 +12,9 @@ import numpy as np
 from sim.clock import on_grid
 from sim.faults import InputFault
 from sim.workload.arrivals import expected_requests, open_times
-from sim.workload.distributions import Length, fixed, lognormal
-from sim.workload.lengths import open_lengths, turn_counts
-from sim.workload.streams import Streams, Take
+from sim.workload.lengths import open_lengths, whole_tokens
+from sim.workload.session_shape import SessionShape, session_shape
+from sim.workload.streams import Streams
 
 _SPANS_BEFORE = 10
 """How many mean sessions before t = 0 the first ones begin, so that the load is level from the start: of
@@ -60,41 +60,41 @@ def single_turns(
 def draw_turns(
     workload: Mapping[str, Any], load: Mapping[str, Any], run: Mapping[str, Any], streams: Streams
 ) -> Turns:
-    """The turns that arrive within *run*, at the mean rate of *load*, of sessions like *workload*'s.
+    """The requests that come within *run*, at the mean rate of *load*, of sessions like *workload*'s.
 
-    Sessions begin as `arrivals` has it, the first ones before t = 0; a turn comes one gap after the turn
-    before it. `lengths` is what each turn adds: a prompt is all prompts and answers of the session so far
-    and that. A longer run begins with the shorter one. Raises InputFault.
+    Sessions begin as `arrivals` has it, the first ones before t = 0; a turn comes one pause after the request
+    before it, one with a tool's output so much later as the tool takes. `lengths` is what each turn adds: a
+    prompt is all prompts, answers and outputs of tools of the session so far and that. A longer run begins
+    with the shorter one. Raises InputFault.
     """
-    turns = turn_counts(workload)
+    shape = session_shape(workload)
     if load.get("rate_per_s") is None:
         raise InputFault("sessions need load.rate_per_s")
-    sessions_per_s = float(load["rate_per_s"]) / turns.mean
-    before_s = _SPANS_BEFORE * turns.mean * _gap(workload).mean
+    sessions_per_s = float(load["rate_per_s"]) / shape.requests
+    before_s = _SPANS_BEFORE * shape.span_s
     count, duration_s = run.get("requests"), run.get("duration_s")
-    expected = expected_requests(load["rate_per_s"], run) / turns.mean
+    expected = expected_requests(load["rate_per_s"], run) / shape.requests
     sessions = math.ceil(before_s * sessions_per_s + expected + 5 * math.sqrt(expected)) + 16
     while True:
         begin_s = open_times(workload, sessions_per_s, streams, -before_s)(sessions)
-        drawn = _turns_of(workload, begin_s, streams)
+        drawn = _requests_of(workload, shape, begin_s, streams)
         kept = np.flatnonzero(drawn.arrival_s >= 0)
         kept = kept[np.argsort(drawn.arrival_s[kept], kind="stable")]
         kept = kept[:count] if duration_s is None else kept[drawn.arrival_s[kept] < duration_s]
         until_s = drawn.arrival_s[kept[-1]] if duration_s is None and len(kept) == count else duration_s
         if until_s is not None and begin_s[-1] > until_s:
-            break
+            return _rows(drawn, kept)
         sessions *= 2
-    return _rows(drawn, kept)
 
 
 @dataclass(frozen=True, eq=False)
 class _Drawn:
-    """Turns session by session: session, place in it, turns of it, new columns."""
+    """Requests session by session: session, place in it, requests of it, new columns."""
 
     sessions: int
     session: np.ndarray
     place: np.ndarray
-    turns: np.ndarray
+    requests: np.ndarray
     prompt_tokens: np.ndarray
     output_tokens: np.ndarray
     first_tokens: np.ndarray
@@ -102,28 +102,64 @@ class _Drawn:
     arrival_s: np.ndarray
 
 
-def _turns_of(workload: Mapping[str, Any], begin_s: np.ndarray, streams: Streams) -> _Drawn:
-    """Every turn of the sessions that begin at *begin_s*."""
-    turns = turn_counts(workload).open(streams, "sessions.turns")(len(begin_s)).astype(np.int64)
-    first = np.cumsum(turns) - turns
-    total = int(turns.sum())
-    place = np.arange(total) - np.repeat(first, turns)
-    new_tokens, output_tokens = open_lengths(workload, streams).take(total)
+def _requests_of(
+    workload: Mapping[str, Any], shape: SessionShape, begin_s: np.ndarray, streams: Streams
+) -> _Drawn:
+    """Every request of the sessions that begin at *begin_s*."""
+    sessions = len(begin_s)
+    turns = _whole(shape.turns.open(streams, "sessions.turns")(sessions))
+    of_turn = 1 + _whole(shape.calls.open(streams, "sessions.calls")(int(turns.sum())))
+    requests = np.add.reduceat(of_turn, _starts(turns))
+    first, total = _starts(requests), int(requests.sum())
+    begins = np.zeros(total, dtype=bool)
+    begins[_starts(of_turn)] = True
+    new_tokens, output_tokens = _tokens_of(workload, shape, begins, first, streams)
     said = np.cumsum(new_tokens + output_tokens)
     before = said - new_tokens - output_tokens
-    gap_s = np.where(place == 0, 0.0, on_grid(_gap(workload).open(streams, "sessions.gap")(total)))
+    gap_s = np.where(begins, on_grid(shape.pause.open(streams, "sessions.gap")(total)), 0.0)
+    if not begins.all():
+        tool_s = shape.tool_s.open(streams, "sessions.tools.time")(total - len(of_turn))
+        gap_s[~begins] = on_grid(tool_s)
+    gap_s[first] = 0.0
     passed_s = np.cumsum(gap_s)
     return _Drawn(
-        len(begin_s),
-        np.repeat(np.arange(len(begin_s)), turns),
-        place,
-        np.repeat(turns, turns),
-        before - np.repeat(before[first], turns) + new_tokens,
+        sessions,
+        np.repeat(np.arange(sessions), requests),
+        np.arange(total) - np.repeat(first, requests),
+        np.repeat(requests, requests),
+        before - np.repeat(before[first], requests) + new_tokens,
         output_tokens,
-        np.repeat(new_tokens[first], turns),
+        np.repeat(new_tokens[first], requests),
         gap_s,
-        on_grid(np.repeat(begin_s - passed_s[first], turns) + passed_s),
+        on_grid(np.repeat(begin_s - passed_s[first], requests) + passed_s),
     )
+
+
+def _tokens_of(
+    workload: Mapping[str, Any],
+    shape: SessionShape,
+    begins: np.ndarray,
+    first: np.ndarray,
+    streams: Streams,
+) -> tuple[np.ndarray, np.ndarray]:
+    """What each request adds to the prompt, and its answer: *begins* says which begin a turn, *first* where
+    sessions begin."""
+    new_tokens, output_tokens = open_lengths(workload, streams).take(len(begins))
+    if shape.first is not None:
+        new_tokens[first] = whole_tokens(shape.first.open(streams, "sessions.first")(len(first)))
+    if not begins.all():
+        given = shape.tool_tokens.open(streams, "sessions.tools.output")
+        new_tokens[~begins] = whole_tokens(given(int(np.count_nonzero(~begins))))
+    return new_tokens, output_tokens
+
+
+def _whole(counts: np.ndarray) -> np.ndarray:
+    return counts.astype(np.int64)
+
+
+def _starts(sizes: np.ndarray) -> np.ndarray:
+    """Where each of groups of these *sizes* begins, laid one after the other."""
+    return np.cumsum(sizes) - sizes
 
 
 def _rows(drawn: _Drawn, kept: np.ndarray) -> Turns:
@@ -136,27 +172,9 @@ def _rows(drawn: _Drawn, kept: np.ndarray) -> Turns:
         drawn.prompt_tokens[kept],
         drawn.output_tokens[kept],
         drawn.first_tokens[kept],
-        drawn.turns[kept] > 1,
-        drawn.place[kept] < drawn.turns[kept] - 1,
+        drawn.requests[kept] > 1,
+        drawn.place[kept] < drawn.requests[kept] - 1,
         drawn.arrival_s[kept],
         np.where(drawn.place[kept] > 0, row[kept - 1], -1),
         drawn.gap_s[kept],
     )
-
-
-def _gap(workload: Mapping[str, Any]) -> Length:
-    """The time from a turn (with `gap`: its arrival; with `think`: its answer) to the next, in seconds."""
-    sessions = workload["sessions"]
-    gap = sessions.get("gap") or sessions["think"]
-    mean_s = float(gap["mean_s"])
-    unit = {"fixed": lambda: fixed(1.0), "exponential": lambda: _EXPONENTIAL,
-            "lognormal": lambda: lognormal(1.0, gap["cv"])}[gap["kind"]]()  # fmt: skip
-
-    def open_(streams: Streams, name: str) -> Take:
-        units = unit.open(streams, name)
-        return lambda count: mean_s * units(count)
-
-    return Length(open_, mean_s, mean_s**2 * unit.mean_square)
-
-
-_EXPONENTIAL = Length(lambda streams, name: streams.open(name).standard_exponential, 1.0, 2.0)

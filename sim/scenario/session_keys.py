@@ -1,0 +1,81 @@
+"""The keys of a workload's sessions: turns, pauses, tools."""
+
+from __future__ import annotations
+
+from sim.scenario.keys import Key
+
+MOST_STEPS = 10_000
+
+
+def _count_keys(at: str, meaning: str, fewest: int) -> tuple[Key, ...]:
+    """The rows of a number of things, *fewest* at least."""
+    kind = f"{at}.kind"
+    return (
+        Key(at, "mapping", meaning, required=True),
+        Key(kind, "choice", f"Its distribution; geometric begins at {fewest}.", required=True,
+            choices=("fixed", "geometric", "table")),
+        Key(f"{at}.mean", "number", "Its mean.", minimum=fewest, maximum=1000, required=True,
+            when=(kind, ("fixed", "geometric"))),
+        Key(f"{at}.values", "count", "The numbers that there are.", minimum=fewest, maximum=MOST_STEPS,
+            many=True, required=True, when=(kind, ("table",))),
+        Key(f"{at}.weights", "number", "How often each of them is met; they add up to 1.", minimum=0,
+            many=True, required=True, when=(kind, ("table",))),
+    )  # fmt: skip
+
+
+def _tokens_keys(at: str, meaning: str, required: bool) -> tuple[Key, ...]:
+    """The rows of a number of tokens."""
+    kind = f"{at}.kind"
+    return (
+        Key(at, "mapping", meaning, required=required),
+        Key(kind, "choice", "Its distribution.", required=True,
+            choices=("fixed", "geometric", "lognormal", "table")),
+        Key(f"{at}.mean", "number", "Its mean.", minimum=1, required=True,
+            when=(kind, ("fixed", "geometric", "lognormal"))),
+        Key(f"{at}.cv", "number", "Its coefficient of variation.", minimum=0, required=True,
+            when=(kind, ("lognormal",))),
+        *_table_keys(at, Key(f"{at}.tokens", "number", "Tokens at each of the quantiles, straight in their "
+            "logarithm between them.", minimum=1, many=True, required=True, when=(kind, ("table",)))),
+    )  # fmt: skip
+
+
+def _pause_keys(at: str, meaning: str, one_of: str = "", required: bool = False) -> tuple[Key, ...]:
+    """The rows of a time between two requests of a session."""
+    kind = f"{at}.kind"
+    return (
+        Key(at, "mapping", meaning, one_of=one_of, required=required),
+        Key(kind, "choice", "Its distribution.", required=True,
+            choices=("fixed", "exponential", "lognormal", "table")),
+        Key(f"{at}.mean_s", "seconds", "Its mean.", above=0, required=True,
+            when=(kind, ("fixed", "exponential", "lognormal"))),
+        Key(f"{at}.cv", "number", "Its coefficient of variation.", minimum=0, required=True,
+            when=(kind, ("lognormal",))),
+        *_table_keys(at, Key(f"{at}.seconds", "seconds", "Time at each of the quantiles, straight in its "
+            "logarithm between them.", above=0, many=True, required=True, when=(kind, ("table",)))),
+    )  # fmt: skip
+
+
+def _table_keys(at: str, values: Key) -> tuple[Key, Key]:
+    quantiles = Key(f"{at}.quantiles", "number", "Rising from 0 to 1.", minimum=0, maximum=1, many=True,
+                    required=True, when=(f"{at}.kind", ("table",)))  # fmt: skip
+    return quantiles, values
+
+
+SESSION_KEYS = (
+    Key("sessions", "mapping", "Users who come back: a prompt is all prompts and answers of the session so "
+        "far, and what is new, which `lengths` describes. load.rate_per_s counts requests, arrivals are "
+        "those of sessions."),
+    *_count_keys("sessions.turns", "Turns of a session.", 1),
+    *_pause_keys("sessions.gap", "Time from a turn's arrival to the next one's, as traces record it, "
+        "whatever became of the answer.", "pause"),
+    *_pause_keys("sessions.think", "Time from the end of a turn's answer to the next turn, which waits for "
+        "it; in place of gap.", "pause"),
+    *_tokens_keys("sessions.first", "What the first prompt of a session has; what `lengths` has for every "
+        "turn if absent.", False),
+    Key("sessions.tools", "mapping", "Agents: an answer may ask for a tool, whose output makes the next "
+        "prompt longer. Each such call is a request of its own, with an answer as long as others."),
+    *_count_keys("sessions.tools.calls", "Calls a turn; so many requests come after the turn's first.", 0),
+    *_pause_keys("sessions.tools.time", "Time from the end of an answer that asks for a tool to the request "
+        "with its output.", required=True),
+    *_tokens_keys("sessions.tools.output", "What a tool gives back.", True),
+)  # fmt: skip
