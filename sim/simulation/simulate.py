@@ -89,6 +89,8 @@ def simulate(
     scheduler = _scheduler(scenario, preset, ledger.num_gpu_blocks - preset.null_blocks)
     if requests is None:
         requests = generate(scenario.workload, scenario.load, scenario.run)
+    if requests.follows is not None:
+        raise InputFault("workload.sessions: users who wait for their answer are not in this version")
     requests = _within(requests, engine["max_model_len"], scenario.admission.get("max_output_tokens"))
     clockwork = step_time or compile_step_time(
         profile, model, engine, ledger.kv_cache_tokens, _most_context_tokens(scheduler, requests)
