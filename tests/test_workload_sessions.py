@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -135,3 +136,26 @@ def test_a_lognormal_pause_may_be_shorter_than_its_mean() -> None:
     below = np.count_nonzero(pauses_s < 40.0 / np.sqrt(1 + 1.5**2)) / len(pauses_s)
     assert abs(below - 0.5) < 3.291 * 0.5 / np.sqrt(len(pauses_s))
     assert abs(pauses_s.mean() - 40.0) < 3.291 * 1.5 * 40.0 / np.sqrt(len(pauses_s))
+
+
+def test_a_context_that_is_full_begins_anew() -> None:
+    """With the session's first tokens and what is new: never above the limit, its text shared within one
+    stretch alone; the mean prompt is told beforehand."""
+    limit = 6000
+    sessions = {**AGENTS, "turns": {"kind": "fixed", "mean": 12}, "context_tokens": limit}
+    requests = sent(sessions, requests=8000)
+    assert requests.prompt_tokens.max() <= limit
+    assert requests.contents is not None
+    anew = 0
+    for rows in chains(requests):
+        for before, after in pairwise(rows):
+            said = requests.prompt_tokens[before] + 40
+            if requests.prompt_tokens[after] > said:
+                assert requests.contents.of(before)[1] == requests.contents.of(after)[0][-1][0]
+            elif requests.prompt_tokens[after] < limit:
+                anew += 1
+                assert requests.prompt_tokens[after] > 5000
+                assert requests.contents.of(before)[1] < 0
+    assert anew > 100
+    workload = {"lengths": FIXED, "sessions": sessions}
+    assert requests.prompt_tokens.mean() == pytest.approx(mean_tokens(workload)[0], rel=0.02)

@@ -72,6 +72,9 @@ SESSION_KEYS = (
         "it; in place of gap.", "pause"),
     *_tokens_keys("sessions.first", "What the first prompt of a session has; what `lengths` has for every "
         "turn if absent.", False),
+    Key("sessions.context_tokens", "tokens", "Longest prompt: one that would be longer begins anew, with as "
+        "many tokens as the session's first and what is new (a chat's or an agent's summary).", minimum=1,
+        otherwise="no limit"),
     Key("sessions.tools", "mapping", "Agents: an answer may ask for a tool, whose output makes the next "
         "prompt longer. Each such call is a request of its own, with an answer as long as others."),
     *_count_keys("sessions.tools.calls", "Calls a turn; so many requests come after the turn's first.", 0),

@@ -109,7 +109,7 @@ def _moments(workload: Mapping[str, Any]) -> _Moments:
     prompt, output = length_distributions(lengths)
     mean_prompt = prompt.mean
     if workload.get("sessions"):
-        mean_prompt = session_shape(workload).mean_prompt(prompt.mean, output.mean)
+        mean_prompt = session_shape(workload).mean_prompt(prompt, output)
     return _Moments(mean_prompt, output.mean, mean_prompt + output.mean_square / (2 * output.mean))
 
 

@@ -70,7 +70,8 @@ def drawn_contents(workload: Mapping[str, Any], turns: Turns, streams: Streams) 
         group, tokens = draw_heads(prefixes, turns.prompts, streams)
         heads = group[turns.prompt]
         reach = np.where(heads < 0, 0, np.minimum(tokens[heads], turns.first_tokens))
-    bodies = np.where(turns.shares, groups + turns.prompt, -1)
+    own = turns.prompt if turns.body is None else turns.body
+    bodies = np.where(turns.shares, groups + own, -1)
     tails = np.where(turns.goes_on, bodies, -1)
     there = np.column_stack([heads >= 0, (bodies >= 0) & (turns.prompt_tokens > reach)])
     if not there.any() and (tails < 0).all():

@@ -13,6 +13,7 @@ from sim.workload.distributions import Length, fixed, geometric, lognormal, quan
 from sim.workload.streams import Streams, Take
 
 Values = Mapping[str, Any]
+_SAMPLE = 4096  # sessions whose mean is taken for that of all
 
 
 @dataclass(frozen=True)
@@ -22,7 +23,8 @@ class SessionShape:
     turns, calls: whole numbers, of a session from 1 on, of a turn from 0 on. pause, tool_s: seconds before a
     turn and before a request with a tool's output. first, tool_tokens: tokens that a session's first prompt
     has (None: as many as other turns add), and that a tool gives back. waits: whether a turn waits for the
-    answer before it; a request with a tool's output always does.
+    answer before it; a request with a tool's output always does. most_tokens: of a prompt; one that would be
+    longer has no more than the session's first and what is new.
     """
 
     turns: Length
@@ -32,6 +34,7 @@ class SessionShape:
     first: Length | None
     tool_tokens: Length
     waits: bool
+    most_tokens: float = math.inf
 
     @property
     def requests(self) -> float:
@@ -43,8 +46,27 @@ class SessionShape:
         """Mean seconds that a session's turns take with the pauses before them, if answers took none."""
         return self.turns.mean * (self.pause.mean + self.calls.mean * self.tool_s.mean)
 
-    def mean_prompt(self, prompt: float, output: float) -> float:
-        """Mean prompt tokens of a request, where turns add *prompt* and answers have *output* in the mean.
+    def mean_prompt(self, prompt: Length, output: Length) -> float:
+        """Mean prompt tokens of a request, where turns add *prompt* and answers have *output*."""
+        if self.most_tokens < math.inf:
+            return self._sampled_mean_prompt(prompt, output)
+        return self._whole_mean_prompt(prompt.mean, output.mean)
+
+    def _sampled_mean_prompt(self, prompt: Length, output: Length) -> float:
+        """That of so many sessions as one cannot tell from all."""
+        streams = Streams(0)
+        begins, starts = steps_of(self, _SAMPLE, streams)
+        count, sizes = len(begins), np.diff(np.append(starts, len(begins)))
+        new_tokens = np.where(
+            begins, prompt.open(streams, "prompt")(count), self.tool_tokens.open(streams, "tool")(count)
+        )
+        if self.first is not None:
+            new_tokens[starts] = self.first.open(streams, "first")(_SAMPLE)
+        answers = output.open(streams, "output")(count)
+        return float(contexts(starts, sizes, new_tokens, answers, self.most_tokens)[0].mean())
+
+    def _whole_mean_prompt(self, prompt: float, output: float) -> float:
+        """Mean prompt tokens where nothing is ever dropped.
 
         All requests from the one on that adds some tokens have them. With T turns of S = 1 + C requests each:
         the first prompt is in T E[S] of them, a later turn's in E[T (T - 1) / 2] E[S], a tool's output in
@@ -62,6 +84,42 @@ class SessionShape:
         return total / (turns.mean * steps)
 
 
+def steps_of(shape: SessionShape, sessions: int, streams: Streams) -> tuple[np.ndarray, np.ndarray]:
+    """The requests of so many sessions, one session after the other: which begin a turn (bool), and where
+    each session begins (int64, one a session)."""
+    turns = shape.turns.open(streams, "sessions.turns")(sessions).astype(np.int64)
+    of_turn = 1 + shape.calls.open(streams, "sessions.calls")(int(turns.sum())).astype(np.int64)
+    begins = np.zeros(int(of_turn.sum()), dtype=bool)
+    turn_starts = np.cumsum(of_turn) - of_turn
+    begins[turn_starts] = True
+    return begins, turn_starts[np.cumsum(turns) - turns]
+
+
+def contexts(
+    starts: np.ndarray, sizes: np.ndarray, new_tokens: np.ndarray, output_tokens: np.ndarray, most: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """The prompts of sessions' requests, and how often each session's context was cut before them.
+
+    Sessions begin at *starts* and have *sizes* requests, which add *new_tokens* and get *output_tokens*. A
+    prompt is all of that up to it. One that would be longer than *most* begins anew: as many tokens as the
+    session's first prompt has, and what is new.
+    """
+    said = np.cumsum(new_tokens + output_tokens)
+    before = said - new_tokens - output_tokens
+    before = before - np.repeat(before[starts], sizes)
+    whole = before + new_tokens
+    if most == math.inf:
+        return whole, np.zeros(len(whole), dtype=np.int64)
+    first = np.repeat(new_tokens[starts], sizes)
+    room = np.maximum(most - first, 1)
+    cuts = ((whole - first) // room).astype(np.int64)
+    begins = np.diff(cuts, prepend=-1) != 0
+    begins[starts] = True
+    kept = np.where(begins, before - first * (cuts > 0), 0)[np.flatnonzero(begins)]
+    dropped = np.repeat(kept, np.diff(np.append(np.flatnonzero(begins), len(whole))))
+    return np.minimum(whole - dropped, most), cuts
+
+
 def session_shape(workload: Values) -> SessionShape:
     """The shape of *workload*'s sessions."""
     sessions = workload["sessions"]
@@ -75,6 +133,7 @@ def session_shape(workload: Values) -> SessionShape:
         first=_tokens(first) if first else None,
         tool_tokens=_tokens(tools["output"]) if tools else nothing,
         waits=sessions.get("gap") is None,
+        most_tokens=sessions.get("context_tokens") or math.inf,
     )
 
 

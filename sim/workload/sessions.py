@@ -13,7 +13,7 @@ from sim.clock import on_grid
 from sim.faults import InputFault
 from sim.workload.arrivals import expected_requests, open_times
 from sim.workload.lengths import open_lengths, whole_tokens
-from sim.workload.session_shape import SessionShape, session_shape
+from sim.workload.session_shape import SessionShape, contexts, session_shape, steps_of
 from sim.workload.streams import Streams
 
 _SPANS_BEFORE = 10
@@ -28,7 +28,8 @@ class Turns:
     prompt: int64, the prompt (of several answers) or session that a request belongs to; *prompts* in all.
     first_tokens: of that session's first prompt. shares: whether others belong to it too. goes_on: whether
     a later prompt continues the answer. previous: the row of the turn before, -1 where there is none in
-    this run; None without sessions. gap_s: from that turn to this one.
+    this run; None without sessions. gap_s: from that turn to this one. body: int64, the text that shared
+    prompts and answers are of; None where it is the prompt's.
     """
 
     prompts: int
@@ -41,6 +42,7 @@ class Turns:
     arrival_s: np.ndarray
     previous: np.ndarray | None = None
     gap_s: np.ndarray | None = None
+    body: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.arrival_s)
@@ -89,12 +91,12 @@ def draw_turns(
 
 @dataclass(frozen=True, eq=False)
 class _Drawn:
-    """Requests session by session: session, place in it, requests of it, new columns."""
+    """Requests session by session: session, body of text, place in the session, new columns."""
 
     sessions: int
     session: np.ndarray
+    body: np.ndarray
     place: np.ndarray
-    requests: np.ndarray
     prompt_tokens: np.ndarray
     output_tokens: np.ndarray
     first_tokens: np.ndarray
@@ -106,28 +108,25 @@ def _requests_of(
     workload: Mapping[str, Any], shape: SessionShape, begin_s: np.ndarray, streams: Streams
 ) -> _Drawn:
     """Every request of the sessions that begin at *begin_s*."""
-    sessions = len(begin_s)
-    turns = _whole(shape.turns.open(streams, "sessions.turns")(sessions))
-    of_turn = 1 + _whole(shape.calls.open(streams, "sessions.calls")(int(turns.sum())))
-    requests = np.add.reduceat(of_turn, _starts(turns))
-    first, total = _starts(requests), int(requests.sum())
-    begins = np.zeros(total, dtype=bool)
-    begins[_starts(of_turn)] = True
+    begins, first = steps_of(shape, len(begin_s), streams)
+    total = len(begins)
+    requests = np.diff(np.append(first, total))
     new_tokens, output_tokens = _tokens_of(workload, shape, begins, first, streams)
-    said = np.cumsum(new_tokens + output_tokens)
-    before = said - new_tokens - output_tokens
+    prompt_tokens, cuts = contexts(first, requests, new_tokens, output_tokens, shape.most_tokens)
     gap_s = np.where(begins, on_grid(shape.pause.open(streams, "sessions.gap")(total)), 0.0)
     if not begins.all():
-        tool_s = shape.tool_s.open(streams, "sessions.tools.time")(total - len(of_turn))
-        gap_s[~begins] = on_grid(tool_s)
+        tool_s = shape.tool_s.open(streams, "sessions.tools.time")
+        gap_s[~begins] = on_grid(tool_s(int(np.count_nonzero(~begins))))
     gap_s[first] = 0.0
     passed_s = np.cumsum(gap_s)
+    anew = np.diff(cuts, prepend=0) != 0
+    anew[first] = True
     return _Drawn(
-        sessions,
-        np.repeat(np.arange(sessions), requests),
+        len(begin_s),
+        np.repeat(np.arange(len(begin_s)), requests),
+        np.cumsum(anew) - 1,
         np.arange(total) - np.repeat(first, requests),
-        np.repeat(requests, requests),
-        before - np.repeat(before[first], requests) + new_tokens,
+        prompt_tokens.astype(np.int64),
         output_tokens,
         np.repeat(new_tokens[first], requests),
         gap_s,
@@ -153,28 +152,22 @@ def _tokens_of(
     return new_tokens, output_tokens
 
 
-def _whole(counts: np.ndarray) -> np.ndarray:
-    return counts.astype(np.int64)
-
-
-def _starts(sizes: np.ndarray) -> np.ndarray:
-    """Where each of groups of these *sizes* begins, laid one after the other."""
-    return np.cumsum(sizes) - sizes
-
-
 def _rows(drawn: _Drawn, kept: np.ndarray) -> Turns:
     """The turns *kept*, in that order."""
     row = np.full(len(drawn.session), -1)
     row[kept] = np.arange(len(kept))
+    goes_on = np.append(drawn.body[1:] == drawn.body[:-1], False)
+    shared = goes_on | np.insert(goes_on[:-1], 0, False)
     return Turns(
         drawn.sessions,
         drawn.session[kept],
         drawn.prompt_tokens[kept],
         drawn.output_tokens[kept],
         drawn.first_tokens[kept],
-        drawn.requests[kept] > 1,
-        drawn.place[kept] < drawn.requests[kept] - 1,
+        shared[kept],
+        goes_on[kept],
         drawn.arrival_s[kept],
         np.where(drawn.place[kept] > 0, row[kept - 1], -1),
         drawn.gap_s[kept],
+        drawn.body[kept],
     )
