@@ -147,7 +147,8 @@ def test_a_traces_answer_says_how_much_faster() -> None:
     """Where a trace's own times are replayed the headline has the multiplier beside the rate."""
     trace = FakeScenario(load={"mode": "trace"}, slo={"ttft_p99_s": 0.3})
     knee = find_knee(trace, simulate=queueing(trace_rate_per_s=2.0))
-    assert f"requests/s (the trace {knee.time_scale:.3g} times as fast) within" in headline(knee)
+    assert headline(knee).startswith(f"Serves this trace {knee.time_scale:.3g} times as fast, ")
+    assert f"{knee.rate_per_s:.3g} requests/s, within" in headline(knee)
     assert "the trace replayed faster or slower" in knee_figure(knee).axes[-1].get_xlabel()
 
 

@@ -44,7 +44,10 @@ class Part:
 
 @dataclass(frozen=True)
 class Interval:
-    """Intervals of a load at *confidence*: of *sampling* alone, and in *total* (None: not worked out)."""
+    """Intervals of a load at *confidence*: of *sampling* alone, and in *total* (None: not worked out).
+
+    *drawn* says how other samples of a trace were drawn; None where the replications are seeds.
+    """
 
     confidence: float
     sampling: tuple[float, float]
@@ -54,6 +57,7 @@ class Interval:
     requests: int | None
     left_out: int | None
     reached: bool
+    drawn: Mapping[str, Any] | None = None
 
     def times(self, factor: float) -> Interval:
         """The same in another unit of load."""
@@ -67,6 +71,7 @@ class Interval:
         low, high = self.sampling
         own: dict[str, Any] = {"relative": (high - low) / 2 / load, "replications": self.replications}
         own |= {"requests_each": self.requests, "left_out": self.left_out, "reached": self.reached}
+        own |= self.drawn or {}
         parts = {"sampling": own, **{name: part.as_dict() for name, part in self.parts.items()}}
         total = {} if self.total is None else {"total": list(self.total)}
         return {"confidence": self.confidence, "sampling": [low, high], **total, "parts": parts}

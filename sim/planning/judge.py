@@ -7,11 +7,12 @@ from dataclasses import dataclass, field, replace
 from math import exp, log
 from typing import Any
 
-from sim.planning.elasticities import Elasticities, of_capacity, of_knee
+from sim.planning.elasticities import Elasticities, of_capacity, of_crossing, of_knee
 from sim.planning.error_bar import Interval, Part, parts_of, total_of
 from sim.planning.interval import BESIDE, LEAST_REPLICATIONS, Sampling, Triple, estimate, of_means
 from sim.planning.limits import Limit
 from sim.planning.locate import Located, locate, long_replications, short_replications, with_values
+from sim.planning.other_samples import interval_of_trace
 from sim.planning.reasons import evaluated, first_to_give_way
 from sim.planning.refusals import refusing
 from sim.planning.replications import Replications
@@ -19,6 +20,7 @@ from sim.planning.resources import SIZES, SPEEDS
 from sim.planning.search import Point, Search
 
 ONE_PATH = "a trace is one sample path: nothing in it can be drawn again"
+QUEUE_FIRST = "the queue gives way before any limit does: how far another trace would move that is not known"
 NOTHING_GAVE_WAY = "nothing gave way in the search"
 
 
@@ -43,13 +45,32 @@ def judge(search: Search, precision: float, physics: bool) -> Judgement:
 
     *physics*: the runs are simulations of the scenario's hardware, which may be varied.
     """
-    if search.is_one_path or not evaluated(search):
-        search.bisect(precision)
-        bracket = search.knee()
-        found = Judgement(bracket.good, bracket.bad, first_to_give_way(bracket), interval_reason=ONE_PATH)
+    if search.is_one_path or search.by_windows or not evaluated(search):
+        found = _bisected(search, precision, physics)
     else:
         found = _replicated(search, precision, physics)
     return _with_hardware(search, found) if physics else found
+
+
+def _bisected(search: Search, precision: float, physics: bool) -> Judgement:
+    """The knee of one run a load; where a trace can be drawn again, with an interval and what binds."""
+    search.bisect(precision)
+    bracket = search.knee()
+    found = Judgement(bracket.good, bracket.bad, first_to_give_way(bracket), interval_reason=ONE_PATH)
+    if not (physics and search.by_windows and bracket.good):
+        return found
+    if found.breaking is None:
+        return replace(found, interval_reason=QUEUE_FIRST)
+    sampled = interval_of_trace(search, bracket.good, _asked(search)[0])
+    if isinstance(sampled, str):
+        return replace(found, interval_reason=sampled)
+    found = replace(found, interval=sampled, interval_reason=None)
+    from sim.simulation import ledger_of
+
+    ledger = ledger_of(search.scenario)
+    elasticities = of_crossing(search, bracket, ledger)
+    parts = parts_of(search.scenario, elasticities, ledger, sampled.confidence)
+    return _with_parts(found, bracket.good.load, elasticities, parts)
 
 
 def _replicated(search: Search, precision: float, physics: bool) -> Judgement:

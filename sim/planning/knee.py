@@ -15,7 +15,7 @@ from sim.planning.judge import Judgement, judge
 from sim.planning.limits import Limit, limits_of
 from sim.planning.reasons import evaluated, nearest_miss, warnings_of, why_here, why_nowhere
 from sim.planning.roofline_knees import roofline_knees
-from sim.planning.search import Point, Progress, Search, Simulate, Summarised
+from sim.planning.search import TIME_SCALE, Point, Progress, Search, Simulate, Summarised, judged_limits
 from sim.planning.wording import number, output_rate
 from sim.scenario import Scenario
 
@@ -36,7 +36,8 @@ class Knee:
     with a queue that neither grows nor is kept short by refusals, None if none was seen to. *interval* is
     the knee's, in requests per second, None for a reason. *binding* and *capacity_elasticities* say what
     knee and capacity depend on, *hardware_knees* where the hardware changes its manner; None and empty where
-    the runs were not simulated here. *points* are all loads tried, sorted.
+    the runs were not simulated here. *points* are all loads tried, sorted. *may_miss* is the share of a
+    run's windows that may miss a limit; None where they do not decide.
     """
 
     scenario: Scenario
@@ -56,6 +57,7 @@ class Knee:
     hardware_knees: Mapping[str, Any]
     nearest_miss: dict[str, Any] | None
     warnings: tuple[str, ...]
+    may_miss: float | None = None
     draw: Callable[[Knee], Figure] | None = field(default=None, repr=False, compare=False)
 
     @property
@@ -85,16 +87,53 @@ class Knee:
     @property
     def time_scale(self) -> float | None:
         """How many times faster than recorded, where a trace's own times are replayed."""
-        return self.at.load if self.at and self.axis == "load.time_scale" else None
+        return self.at.load if self.at and self.axis == TIME_SCALE else None
+
+    @property
+    def asked(self) -> tuple[Limit, ...]:
+        """The limits, as this knee was judged by them."""
+        return limits_of(self.scenario.slo, self.may_miss)
+
+    @property
+    def unit(self) -> str:
+        """Of the load that was sought."""
+        return "times as fast as recorded" if self.axis == TIME_SCALE else "requests/s"
+
+    @property
+    def load_interval(self) -> Interval | None:
+        """`interval` in the unit of the load that was sought."""
+        if self.at is None or self.interval is None:
+            return None
+        return self.interval.times(self.at.load / self.at.rate_per_s)
+
+    @property
+    def windows(self) -> dict[str, Any] | None:
+        """How the windows at the knee fared, where they decide; None where they do not.
+
+        `may_miss` is the share of them that may miss a limit.
+        """
+        if self.at is None or self.may_miss is None or "windows" not in self.at.summary:
+            return None
+        found = {k: x for k, x in self.at.summary["windows"].items() if k != "by_window"}
+        return {**found, "may_miss": self.may_miss}
+
+    @property
+    def peak_rate_per_s(self) -> float | None:
+        """Requests per second in the busiest window at the knee, where windows decide."""
+        if self.windows is None or self.at is None:
+            return None
+        rows = self.at.summary["windows"]["by_window"]
+        return float(max(row["requests"] / (row["end_s"] - row["start_s"]) for row in rows))
 
     def as_dict(self) -> dict[str, Any]:
         """What `kneesim knee --json` prints."""
-        scaled = self.axis == "load.time_scale"
         knee: dict[str, Any] = {"rate_per_s": self.rate_per_s}
-        if scaled:
+        if self.axis == TIME_SCALE:
             knee["time_scale"] = self.time_scale
-        if self.interval is not None and self.rate_per_s is not None:
-            knee["interval"] = self.interval.as_dict(self.rate_per_s)
+        if self.windows is not None:
+            knee |= {"peak_rate_per_s": self.peak_rate_per_s, "windows": self.windows}
+        if self.at is not None and (interval := self.load_interval) is not None:
+            knee["interval"] = interval.as_dict(self.at.load)
         elif self.interval_reason:
             knee |= {"interval": None, "interval_reason": self.interval_reason}
         if self.binding is not None:
@@ -105,6 +144,7 @@ class Knee:
             "first_unstable_rate_per_s": self.first_unstable_rate_per_s,
             "saturated_output_throughput": self.saturated_output_throughput,
             "power_knee_rate_per_s": self.power_knee_rate_per_s,
+            **self._time_scales(),
             **self.hardware_knees,
             "feasible": self.feasible,
             "reason": self.reason,
@@ -116,7 +156,19 @@ class Knee:
             answer["nearest_miss"] = self.nearest_miss
         if self.at is not None and "cost" in self.at.summary:
             answer["cost_at_knee"] = self.at.summary["cost"]
-        return answer | {"points": [_point_as_dict(point, scaled) for point in self.points]}
+        return answer | {"points": [_point_as_dict(point) for point in self.points]}
+
+    def _time_scales(self) -> dict[str, float | None]:
+        """The loads of a trace's own times as multiples of them."""
+        if self.axis != TIME_SCALE:
+            return {}
+        per_rate = self.points[0].load / self.points[0].rate_per_s
+        rates = {
+            "capacity": self.capacity_rate_per_s,
+            "first_unstable": self.first_unstable_rate_per_s,
+            "power_knee": self.power_knee_rate_per_s,
+        }
+        return {f"{name}_time_scale": rate and rate * per_rate for name, rate in rates.items()}
 
     def plot(self) -> Figure:
         """The knee's figure, as `sim.report.figures.knee_figure` draws it."""
@@ -145,7 +197,7 @@ def find_knee(
     precision = float(scenario.run.get("precision", 0.02)) if precision is None else precision
     if not 0.001 <= precision <= 0.5:
         raise InputFault(f"precision must lie between 0.001 and 0.5 (got {precision})")
-    limits = limits_of(scenario.slo)
+    limits = judged_limits(scenario)
     _enough_requests(limits, scenario.run.get("requests"))
     search = Search(scenario, limits, _counted(simulate or _simulated, progress))
     physics = simulate is None and isinstance(scenario, Scenario)
@@ -192,25 +244,34 @@ def _counted(simulate: Simulate, progress: Progress | None) -> Simulate:
         nonlocal made
         result = simulate(scenario)
         made += 1
-        load = scenario.load.get("rate_per_s")
-        what = "all at once" if load is None else f"{number(load)} requests/s"
+        rate, scale = (scenario.load.get(key) for key in ("rate_per_s", "time_scale"))
+        faster = "all at once" if scale is None else f"{number(scale)} times as fast"
+        what = faster if rate is None else f"{number(rate)} requests/s"
         progress(made, max(made, USUAL_RUNS), what)
         return result
 
     return told
 
 
-def _point_as_dict(point: Point, scaled: bool) -> dict[str, Any]:
-    load = {"rate_per_s": point.rate_per_s, **({"time_scale": point.load} if scaled else {})}
+def _point_as_dict(point: Point) -> dict[str, Any]:
     broken = [limit.name for limit in point.broken]
     # How fast this machine was has no place in an answer that is the same everywhere.
     simulator = {k: x for k, x in point.summary.get("simulator", {}).items() if k not in SPEED}
-    return {**load, "passes": point.passes, "broken_limits": broken, **point.summary, "simulator": simulator}
+    return {
+        **point.loads,
+        "passes": point.passes,
+        "broken_limits": broken,
+        **point.summary,
+        "simulator": simulator,
+    }
 
 
 def _answer(search: Search, found: Judgement, draw: Callable[[Knee], Figure] | None) -> Knee:
     capacity, breaking = search.capacity(), found.breaking
     at = found.at if evaluated(search) else None
+    interval = found.interval if at else None
+    if at and interval is not None:
+        interval = interval.times(at.rate_per_s / at.load)
     return Knee(
         scenario=search.scenario,
         axis=search.axis,
@@ -222,13 +283,14 @@ def _answer(search: Search, found: Judgement, draw: Callable[[Knee], Figure] | N
         capacity_rate_per_s=_capacity(search),
         first_unstable_rate_per_s=capacity.bad.rate_per_s if capacity.bad else None,
         saturated_output_throughput=_saturated_throughput(search),
-        interval=found.interval if at else None,
+        interval=interval,
         interval_reason=found.interval_reason if at else "there is no knee",
         binding=found.binding if at else None,
         capacity_elasticities=found.capacity_elasticities,
         hardware_knees=found.hardware_knees,
         nearest_miss=None if at else nearest_miss(search),
         warnings=tuple(warnings_of(search, at, found.replications, found.reached)),
+        may_miss=search.limits[0].missed_windows,
         draw=draw,
     )
 

@@ -36,7 +36,7 @@ def why_here(bad: Point | None, breaking: Limit | None) -> str:
     """What gives way at *bad*, the first load tried beyond the knee."""
     if bad is None:
         return "every limit holds at every load tried; the search ended before anything gave way"
-    load = f"{number(bad.rate_per_s)} requests/s"
+    load = load_words(bad)
     if breaking is None:
         if not bad.completed:
             return f"no request completes at {load}"
@@ -45,7 +45,24 @@ def why_here(bad: Point | None, breaking: Limit | None) -> str:
         return f"the queue gives way before any limit does: at {load} it grows without end"
     value_s = breaking.value_s(bad.summary)
     queue = "" if bad.stable else f", and {_overload(bad)}"
-    return f"{breaking.label} gives way first: {duration(value_s)} at {load}{queue}"
+    return f"{breaking.label} gives way first: {duration(value_s)} at {load}{_when(breaking, bad)}{queue}"
+
+
+def load_words(point: Point) -> str:
+    """`3.04 requests/s`, of a trace's own times also as a multiple: `(0.539 times as fast)`."""
+    scale = point.loads.get("time_scale")
+    return f"{number(point.rate_per_s)} requests/s" + (
+        f" ({number(scale)} times as fast)" if scale is not None else ""
+    )
+
+
+def _when(limit: Limit, point: Point) -> str:
+    """Where windows decide, when the limit's worst one is."""
+    if limit.missed_windows is None or "windows" not in point.summary:
+        return ""
+    rows = point.summary["windows"]["by_window"]
+    worst = max(rows, key=lambda row: row["values"].get(limit.name) or 0.0)
+    return f", from {duration(worst['start_s'])} to {duration(worst['end_s'])}"
 
 
 def _not_served(point: Point) -> str:
@@ -59,7 +76,7 @@ def _overload(point: Point) -> str:
 
 def why_nowhere(search: Search) -> str:
     lowest = search.points[0]
-    load = f"{number(lowest.rate_per_s)} requests/s"
+    load = load_words(lowest)
     if not any(point.completed for point in search.points):
         counts = lowest.summary["requests"]
         tally = f"0 of {counts['offered']:,}; {turned_away(counts)}"
@@ -77,7 +94,7 @@ def why_nowhere(search: Search) -> str:
         alone = f"even for requests that never meet another {broken}, where {allowed} is allowed"
         return f"{alone}; a search would be in vain"
     higher = [point for point in search.points if point.passes]
-    passes = f"; limits do hold at {number(higher[-1].rate_per_s)} requests/s, not below" if higher else ""
+    passes = f"; limits do hold at {load_words(higher[-1])}, not below" if higher else ""
     return f"already at {load} {broken}, where {allowed} is allowed{passes}"
 
 

@@ -2,8 +2,9 @@
 
 All on the same random numbers (one seed): bracket the capacity, spread about ten loads below and a little
 above it, and reach further down if even the lowest fails. `sim.planning.locate` goes on from there with
-replications; where there are none, since a trace is one sample path, the knee is bisected. The search keeps
-no state but its points: what is known is read off them.
+replications; where there are none, since a trace is one sample path, the knee is bisected. Traffic without a
+steady state is judged by windows (`sim.results.windows`), each load in one run of full length. The search
+keeps no state but its points: what is known is read off them.
 """
 
 from __future__ import annotations
@@ -17,19 +18,26 @@ import numpy as np
 
 from sim.clock import HORIZON_S
 from sim.faults import InputFault
-from sim.planning.limits import Limit, turned_away_share
+from sim.planning.limits import Limit, as_judged, broken_limits, limits_of, turned_away_share
 from sim.planning.wording import joined
 from sim.results.windows import MOST_TURNED_AWAY
+from sim.workload.steady import has_no_steady_state
 
 if TYPE_CHECKING:
     from sim.scenario import Scenario
 
+RATE, TIME_SCALE = "load.rate_per_s", "load.time_scale"  # the keys that can be turned
 SPREAD = (0.1, 0.25, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.1, 1.25)  # shares of the capacity
 JUST_ABOVE = 1.02
 NEARLY_UNLOADED = 0.01
 MOST_DOUBLINGS = 20
 MOST_HALVINGS = 40
 PILOT_REQUESTS = 1000  # of a run that only has to show where it is worth looking
+BELOW = (
+    0.985,
+    0.96,
+    0.92,
+)  # shares of a knee that one run a load has found, to be tried before it is believed
 
 
 class Summarised(Protocol):
@@ -48,12 +56,19 @@ Progress = Callable[[int, int, str], None]  # runs made, runs expected, the load
 
 @dataclass(frozen=True)
 class Point:
-    """One run. *load* is the value of the scenario's load key, *rate_per_s* what that offers."""
+    """One run. *load* is the value of the scenario's load key *axis*, *rate_per_s* what that offers."""
 
     load: float
     rate_per_s: float
     summary: Mapping[str, Any]
     broken: tuple[Limit, ...]
+    axis: str = RATE
+
+    @property
+    def loads(self) -> dict[str, float]:
+        """The load by its keys in an answer: always as a rate, and as a multiple where that is sought."""
+        scale = {"time_scale": self.load} if self.axis == TIME_SCALE else {}
+        return {"rate_per_s": self.rate_per_s, **scale}
 
     @property
     def turns_away(self) -> bool:
@@ -126,13 +141,20 @@ class Search:
         """Whether nothing in the traffic is random: a trace's own times and lengths."""
         workload = self.scenario.workload
         kinds = {workload.get(part, {}).get("kind") for part in ("arrivals", "lengths")}
-        return self.axis == "load.time_scale" or kinds == {"trace"}
+        return self.axis == TIME_SCALE or kinds == {"trace"}
+
+    @property
+    def by_windows(self) -> bool:
+        """Whether loads are judged window by window."""
+        return has_no_steady_state(self.scenario.workload)
 
     @property
     def requests(self) -> int | None:
-        """The length of a pilot run; None where the scenario gives a time or a trace."""
+        """The length of a pilot run; None where it is that of the scenario."""
         given = self.scenario.run.get("requests")
-        return None if given is None or self.is_one_path else min(int(given), PILOT_REQUESTS)
+        if given is None or self.is_one_path or self.by_windows:
+            return None
+        return min(int(given), PILOT_REQUESTS)
 
     def know_capacity(self, found: Saturated | None) -> None:
         """Take *found*, to five digits as all loads, for the capacity; None: look for it."""
@@ -153,15 +175,23 @@ class Search:
             self.at(NEARLY_UNLOADED * self.saturated.requests_per_s)
 
     def bisect(self, tolerance: float) -> None:
-        """Bracket the knee to *tolerance* (relative)."""
-        while (load := self.knee().middle(tolerance)) is not None:
-            self.at(load)
+        """Bracket the knee to *tolerance* (relative), and look at loads just below it.
+
+        One run a load need not be missing its limits at all loads above the first that does.
+        """
+        while True:
+            while (load := self.knee().middle(tolerance)) is not None:
+                self.at(load)
+            found = self.knee().good
+            if found is None or all(self.at(share * found.load).passes for share in BELOW):
+                return
 
     def judge(self, load: float, summary: Mapping[str, Any], broken: tuple[Limit, ...]) -> None:
         """Put what replications say about *load* in the place of a pilot run, or beside the others."""
         if self.saturated is not None and load > self.saturated.requests_per_s:
             summary = {**summary, "stable": False}
-        self._points[load] = Point(load, self._rate_per_s(load, summary), summary, broken)
+        summary = as_judged(self.limits, summary)
+        self._points[load] = Point(load, self._rate_per_s(load, summary), summary, broken, self.axis)
 
     def at(self, load: float) -> Point:
         """The run at *load* (rounded to five digits), made now unless it is known."""
@@ -172,11 +202,11 @@ class Search:
                 changes["run.requests"] = self.requests
             changed = self.scenario.replace(changes, source="knee search")
             summary = self.simulate(changed).summary()
-            self.judge(load, summary, tuple(x for x in self.limits if x.broken_by(summary)))
+            self.judge(load, summary, broken_limits(self.limits, summary))
         return self._points[load]
 
     def _rate_per_s(self, load: float, summary: Mapping[str, Any]) -> float:
-        return load if self.axis == "load.rate_per_s" else _offered_rate_per_s(summary)
+        return load if self.axis == RATE else _offered_rate_per_s(summary)
 
     @property
     def points(self) -> tuple[Point, ...]:
@@ -240,12 +270,19 @@ class Search:
         return lowest.load * lowest.summary["window"]["end_s"] / (0.9 * HORIZON_S)
 
 
+def judged_limits(scenario: Scenario) -> tuple[Limit, ...]:
+    """The limits of *scenario*, as its runs are judged: without a steady state by windows."""
+    by_windows = has_no_steady_state(scenario.workload)
+    missed = float(scenario.run.get("windows_in_violation", 0.0)) if by_windows else None
+    return limits_of(scenario.slo, missed)
+
+
 def _axis(load: Mapping[str, Any]) -> tuple[str, float]:
     """The key the search turns and the value it starts from."""
     if "rate_per_s" in load:
-        return "load.rate_per_s", float(load["rate_per_s"])
+        return RATE, float(load["rate_per_s"])
     if load.get("mode") == "trace":
-        return "load.time_scale", float(load.get("time_scale", 1.0))
+        return TIME_SCALE, float(load.get("time_scale", 1.0))
     given = load.get("mode") or joined(sorted(load)) or "nothing"
     raise InputFault(f"load must have a rate to have a knee: load.rate_per_s or load=trace (got {given})")
 

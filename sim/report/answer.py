@@ -17,23 +17,23 @@ def answer(knee: Knee) -> str:
     `interval_sentence` says what the two numbers in brackets are.
     """
     words, long = headline(knee), interval_words(knee)
-    if long and knee.interval is not None:
-        low, high = knee.interval.total or knee.interval.sampling
+    if long and (interval := knee.load_interval) is not None:
+        low, high = interval.total or interval.sampling
         words = words.replace(long, f" ({number(low)}\N{EN DASH}{number(high)})")
     return f"{deployment(knee.scenario)}: {words[:1].lower()}{words[1:]}"
 
 
-def interval_sentence(interval: Mapping[str, Any]) -> str:
-    """The ends of a knee's *interval* (as `Interval.as_dict` gives it) and what is in them."""
+def interval_sentence(interval: Mapping[str, Any], unit: str = "requests/s") -> str:
+    """The ends of a knee's *interval* (as `Interval.as_dict` gives it), in *unit*, and what is in them."""
     confidence = interval.get("confidence")
     sure = f" ({100 * confidence:.3g} % confidence)" if confidence else ""
     total, sampling = interval.get("total"), interval.get("sampling")
     if total:
         alone = f"; from the sampling of requests alone, between {_ends(sampling)}" if sampling else ""
-        return f"Between {_ends(total)} requests/s{sure}, all known errors included{alone}."
+        return f"Between {_ends(total)} {unit}{sure}, all known errors included{alone}."
     if sampling:
         left_open = "what the model leaves open is not in it"
-        return f"Between {_ends(sampling)} requests/s{sure} from the sampling of requests alone; {left_open}."
+        return f"Between {_ends(sampling)} {unit}{sure} from the sampling of requests alone; {left_open}."
     return ""
 
 

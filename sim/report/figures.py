@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from sim.files import write_whole
 from sim.planning.knee import Knee
-from sim.planning.limits import Limit, limits_of
+from sim.planning.limits import Limit
 from sim.planning.search import Point
 from sim.planning.wording import NAMES, duration, number, output_rate
 from sim.report.answer import answer, how_judged
@@ -137,7 +137,7 @@ def _sheet(title: list[str], below: str, caption: list[str], panels: int) -> tup
 
 
 def _panels(knee: Knee) -> list[Callable[[Axes], None]]:
-    limited = [limit.metric for limit in limits_of(knee.scenario.slo)]
+    limited = [limit.metric for limit in knee.asked]
     metrics = list(dict.fromkeys(["ttft", "tpot", *limited]))
     latencies = [_latency_panel(knee, metric) for metric in metrics]
     return [_throughput_panel(knee), *latencies, _cache_panel(knee)]
@@ -167,7 +167,7 @@ def _throughput_panel(knee: Knee) -> Callable[[Axes], None]:
 
 
 def _latency_panel(knee: Knee, metric: str) -> Callable[[Axes], None]:
-    limits = [limit for limit in limits_of(knee.scenario.slo) if limit.metric == metric]
+    limits = [limit for limit in knee.asked if limit.metric == metric]
     statistics = list(dict.fromkeys(["p50", "p90", "p99", *(limit.statistic for limit in limits)]))
 
     def draw(axis: Axes) -> None:

@@ -11,7 +11,6 @@ from typing import Any
 
 from sim.files import write_whole
 from sim.planning.knee import Knee
-from sim.planning.limits import limits_of
 from sim.planning.search import Point
 from sim.planning.wording import duration, gibibytes, number
 from sim.report.answer import answer, how_judged, interval_sentence
@@ -86,12 +85,12 @@ def memory_words(ledger: Mapping[str, Any]) -> str:
 
 
 def _interval(knee: Knee) -> str:
-    return interval_sentence(knee.as_dict()["knee"].get("interval") or {})
+    return interval_sentence(knee.as_dict()["knee"].get("interval") or {}, knee.unit)
 
 
 def _limits(knee: Knee) -> str:
     rows = []
-    for limit in limits_of(knee.scenario.slo):
+    for limit in knee.asked:
         held = knee.limits[limit.name]
         first = "gives way first" if limit.name == knee.breaking_limit else held.get("reason", "")
         rows.append([limit.label, duration(held["at_knee"]), duration(limit.bound_s), first])
@@ -113,7 +112,7 @@ def _assumptions(knee: Knee) -> str:
 
 def _point_row(point: Point) -> dict[str, Any]:
     summary = point.summary
-    row: dict[str, Any] = {"rate_per_s": point.rate_per_s, "stable": point.stable, "passes": point.passes}
+    row: dict[str, Any] = {**point.loads, "stable": point.stable, "passes": point.passes}
     row |= {key: summary["requests"].get(key) for key in ("offered", "completed")}
     row |= {key: summary.get(key) for key in ("request_throughput", "output_throughput", "goodput_fraction")}
     for latency in POINT_LATENCIES:

@@ -15,6 +15,7 @@ from sim.report.page_html import Html, beside, joined, paragraph, section, table
 from sim.report.page_loads import in_use, one_run_each
 from sim.report.page_story import Story, spaced, usd
 from sim.report.run_figures import knee_figure, percent
+from sim.report.windows_text import drawn_words
 
 DUTY_CYCLES = (1.0, 0.6, 0.3)
 HOURS_A_MONTH = 730
@@ -57,7 +58,7 @@ def _interval_words(story: Story) -> Html:
     given, total = story.at_knee.get("interval") or {}, story.interval
     if story.knee.rate_per_s is None:
         return Html("")
-    if words := interval_sentence(given):
+    if words := interval_sentence(given, story.knee.unit):
         return paragraph(words, "interval-words" if total is not None else "note")
     why = story.at_knee.get("interval_reason")
     because = f" ({why})" if why else ""
@@ -180,6 +181,8 @@ def _grounds(part: Mapping[str, Any]) -> str:
         return str(part["source"])
     if part.get("replications") is None:
         return ""
+    if part.get("blocks") is not None:
+        return f"traces drawn again: {drawn_words(part['replications'], part)}"
     each = f" of {part['requests_each']:,} requests" if part.get("requests_each") else ""
     return f"{part['replications']} replications{each}"
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sim.planning.knee import Knee
-from sim.planning.limits import Limit, limits_of
+from sim.planning.limits import Limit
 from sim.planning.wording import number
 from sim.report.page_runs import LoadRun
 
@@ -29,12 +29,12 @@ class Story:
     @property
     def interval(self) -> tuple[float, float] | None:
         """The knee's total interval in requests/s; None where the answer has none."""
-        total = (self.at_knee.get("interval") or {}).get("total")
-        return (float(total[0]), float(total[1])) if total else None
+        interval = self.knee.interval
+        return None if interval is None else interval.total
 
     @property
     def limits(self) -> tuple[Limit, ...]:
-        return limits_of(self.knee.scenario.slo)
+        return self.knee.asked
 
 
 def column(run: LoadRun) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from sim.planning.knee import Knee
-from sim.planning.limits import Limit, limits_of
+from sim.planning.limits import Limit
 from sim.planning.search import Point
 from sim.planning.wording import NAMES, duration, number, output_rate
 from sim.report.page_charts import Chart, Scale, legend, linear_scale, log_scale, panel
@@ -26,7 +26,7 @@ def percent(share: float) -> str:
 
 def knee_figure(knee: Knee, interval: Interval | None) -> Html:
     """Throughput, the limited latencies and the KV cache over the load; *interval* is drawn as a band."""
-    metrics = dict.fromkeys(["ttft", "tpot", *(limit.metric for limit in limits_of(knee.scenario.slo))])
+    metrics = dict.fromkeys(["ttft", "tpot", *(limit.metric for limit in knee.asked)])
     panels = [_throughput(knee, interval)]
     panels += [drawn for metric in metrics if (drawn := _latency(knee, metric, interval))]
     panels.append(_cache(knee, interval))
@@ -60,7 +60,7 @@ def _throughput(knee: Knee, interval: Interval | None) -> Html:
 
 
 def _latency(knee: Knee, metric: str, interval: Interval | None) -> Html | None:
-    limits = [limit for limit in limits_of(knee.scenario.slo) if limit.metric == metric]
+    limits = [limit for limit in knee.asked if limit.metric == metric]
     statistics = list(dict.fromkeys([*PERCENTILES, *(limit.statistic for limit in limits)]))
     readers = {name: _reader(f"{metric}_s", name) for name in statistics}
     settled = [p for p in _drawn(knee) if p.stable] or _drawn(knee)

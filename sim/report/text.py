@@ -6,14 +6,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sim.planning.knee import Knee
-from sim.planning.limits import limits_of, turned_away_share
+from sim.planning.limits import turned_away_share
 from sim.planning.search import Point
 from sim.planning.wording import NAMES, duration, gibibytes, joined, number, output_rate, turned_away
 from sim.report.assumptions import assumptions
-from sim.results.windows import MOST_TURNED_AWAY, TURNED_AWAY
+from sim.report.windows_text import drawn_words, missed_words, served_words, window_facts, within_words
+from sim.results.windows import MOST_TURNED_AWAY
 
 LATENCIES = ("ttft_s", "queue_s", "tpot_s", "itl_s", "stall_s", "e2e_s")
 STATISTICS = ("mean", "p50", "p90", "p99", "max")
+LOADS = {"rate_per_s": "requests/s", "time_scale": "times as fast"}
 TPOT = "TPOT is (E2E - TTFT) / (output tokens - 1) of a request; ITL is each gap between two tokens"
 PLAIN = str.maketrans(
     {
@@ -33,13 +35,12 @@ def plain(text: str) -> str:
 
 def headline(knee: Knee) -> str:
     """The answer in one sentence."""
-    limits = limits_of(knee.scenario.slo)
+    limits = knee.asked
     asked = joined([str(limit) for limit in limits])
     if knee.rate_per_s is None:
         return f"No load meets {asked}: {knee.reason}"
     first = [limit.label for limit in limits if limit.name == knee.breaking_limit]
-    speed = f" (the trace {number(knee.time_scale)} times as fast)" if knee.time_scale is not None else ""
-    served = f"{number(knee.rate_per_s)} requests/s{speed}{interval_words(knee)} within {asked}"
+    served = f"{served_words(knee, interval_words(knee))} {within_words(knee)}"
     if not first and knee.first_unstable_rate_per_s is None:
         return f"Serves at least {served}; nothing gave way"
     if not first and (beyond := first_beyond(knee)) is not None and beyond.turns_away:
@@ -56,11 +57,12 @@ def first_beyond(knee: Knee) -> Point | None:
 
 def interval_words(knee: Knee) -> str:
     """` (95 % interval 5.5-5.7 sampling, 5.1-6.1 in total)`, or nothing where there is none."""
-    if knee.interval is None:
+    interval = knee.load_interval
+    if interval is None:
         return ""
-    name = f"{100 * knee.interval.confidence:.3g} % interval"
-    sampling = f"{_range(knee.interval.sampling)} sampling"
-    total = knee.interval.total
+    name = f"{100 * interval.confidence:.3g} % interval"
+    sampling = f"{_range(interval.sampling)} sampling"
+    total = interval.total
     return f" ({name} {sampling}, {_range(total)} in total)" if total else f" ({name} {sampling})"
 
 
@@ -76,7 +78,10 @@ def interval_facts(knee: Knee) -> list[tuple[str, str]]:
         f"{name.replace('_', ' ')} {100 * width:.1f} %" for name, width in widths.items() if width >= 5e-4
     ]
     each = f" of {interval.requests:,} requests" if interval.requests else ""
-    facts = [("interval, +-", ", ".join(words)), ("replications", f"{interval.replications}{each}")]
+    drawn = ("replications", f"{interval.replications}{each}")
+    if interval.drawn is not None:
+        drawn = ("traces drawn again", drawn_words(interval.replications, interval.drawn))
+    facts = [("interval, +-", ", ".join(words)), drawn]
     if knee.binding and knee.binding["resource"]:
         shown = {n: e for n, e in knee.binding["elasticities"].items() if abs(e) >= 0.005}
         ranked = sorted(shown, key=lambda name: -shown[name])
@@ -125,7 +130,11 @@ def knee_facts(knee: Knee) -> list[tuple[str, str]]:
         return facts
     served = _per_s(output_rate(knee.at.summary), "output tokens")
     price = cost_words(knee.at.summary.get("cost"))
-    at_knee = [("throughput at the knee", served), ("cost at the knee", price or "unknown")]
+    at_knee = [
+        *(window_facts(knee.at.summary) if knee.windows else []),
+        ("throughput at the knee", served),
+        ("cost at the knee", price or "unknown"),
+    ]
     return [("beyond the knee", knee.reason), *interval_facts(knee), *facts, *at_knee]
 
 
@@ -156,30 +165,6 @@ def run_text(summary: Mapping[str, Any]) -> str:
         aligned(facts),
         [f"note: {text}" for text in summary.get("warnings", ()) if not text.startswith("unstable")],
     )
-
-
-def window_facts(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """How a run's windows fared, and the worst of them; nothing where a run has none."""
-    found = summary.get("windows")
-    if found is None:
-        return []
-    missed = round(found["share_in_violation"] * found["count"])
-    length = duration(found["length_s"])
-    facts = [(f"windows of {length}", f"{missed} of {found['count']} miss a limit")]
-    if worst := found["worst"]:
-        facts.append((f"worst {length}", window_words(worst)))
-    return facts
-
-
-def window_words(worst: Mapping[str, Any]) -> str:
-    """`TTFT p99 is 3.1 s from 20 min to 25 min`."""
-    name, value = worst["limit"], worst["value"]
-    what = (
-        f"{number(100 * value)} % are turned away"
-        if name == TURNED_AWAY
-        else (f"{limits_of({name: 1.0})[0].label} is {duration(value)}")
-    )
-    return f"{what}, from {duration(worst['start_s'])} to {duration(worst['end_s'])}"
 
 
 def _sharing_facts(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -236,16 +221,23 @@ def bench_text(figures: Mapping[str, Any]) -> str:
 
 
 def points_table(knee: Knee) -> tuple[list[str], list[list[str]]]:
-    """Header and cells of the table of loads: verdict, rates, each limit's statistic, KV cache."""
-    limits = limits_of(knee.scenario.slo)
-    header = ["requests/s", "verdict", "tokens/s", *(limit.label for limit in limits), "KV mean", "KV max"]
+    """Header and cells of the table of loads: verdict, rates, each limit's statistic, KV cache.
+
+    Where windows decide, a limit's statistic is that of the worst window that may not miss it.
+    """
+    limits, by_windows = knee.asked, knee.may_miss is not None
+    loads = [LOADS[name] for name in knee.points[0].loads]
+    missed = ["windows missed"] if by_windows else []
+    labels = [limit.label + (", worst" if by_windows else "") for limit in limits]
+    header = [*loads, "verdict", *missed, "tokens/s", *labels, "KV mean", "KV max"]
     cells = []
     for point in knee.points:
         cache = point.summary.get("kv_cache", {})
         cells.append(
             [
-                number(point.rate_per_s, padded=True),
+                *(number(load, padded=True) for load in point.loads.values()),
                 verdict_of(knee, point),
+                *([missed_words(point.summary)] if by_windows else []),
                 number(output_rate(point.summary), padded=True),
                 *(duration(limit.value_s(point.summary), padded=True) for limit in limits),
                 _percent(cache.get("usage_mean")),

@@ -11,6 +11,7 @@ from sim.results.requests import RequestTable
 from sim.results.statistics import Growth, Peak, Sample
 from sim.simulation import Run
 from sim.simulation.recorder import NEVER_SCHEDULABLE, REJECTED, TIMED_OUT
+from sim.workload.steady import has_no_steady_state
 
 INFINITY = float("inf")
 
@@ -56,15 +57,16 @@ class Occupancy:
 
         Unstable is a queue that grows over the window, or a system that does so once it has had time to
         fill: from three median stays on, if a third of the window is left. So a batch that still fills up
-        is no growth. Users who wait for their answers cannot grow in number without end, nor can a queue
-        whose limit somebody has met. *records* are those that were added.
+        is no growth, nor is a system that follows the rate of a trace or a daily curve. Users who wait for
+        their answers cannot grow in number without end, nor can a queue whose limit somebody has met.
+        *records* are those that were added.
         """
         slope, _ = self.system.slope()
         if not self.may_grow or (self.met_limit and self.run.scenario.has_queue_limit):
             return True, slope
         waiting, queue_grows = self.queue.slope()
-        if queue_grows:
-            return False, max(slope, waiting)
+        if queue_grows or has_no_steady_state(self.run.scenario.workload):
+            return not queue_grows, max(slope, waiting)
         start_s, end_s = self.window
         stay_s = self.stays.median()
         filled_s = end_s if stay_s is None else max(start_s, self.first_s + 3.0 * stay_s)

@@ -1,0 +1,290 @@
+"""Knees without a steady state: of a trace, by its windows, on one server whose every wait is Lindley's."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+from analytic import FakeScenario
+
+from sim.clock import on_grid
+from sim.planning.crossing import crossing
+from sim.planning.knee import Knee, find_knee
+from sim.planning.limits import as_judged, broken_limits, decisive, limits_of, turned_away_share
+from sim.planning.other_samples import blocks_of, knees_of_blocks, of_one
+from sim.planning.search import Summarised
+from sim.report.text import headline, knee_text
+from sim.results.statistics import growth
+from sim.results.windows import spans_of
+from sim.workload import Requests
+from sim.workload.blocks import circle_s, in_blocks, sent_faster
+from sim.workload.streams import stream
+
+WINDOW_S, BOUND_S, SERVICE_S = 300.0, 10.0, 0.25
+SLO = {"queue_p99_s": BOUND_S}
+
+
+class Queue:
+    """A run of one server, *service_s* a request: as much of a summary as a search by windows reads."""
+
+    def __init__(self, arrival_s: np.ndarray, begin_s: float) -> None:
+        work_s = SERVICE_S * np.arange(len(arrival_s))
+        self.arrival_s = arrival_s
+        self.wait_s = work_s + np.maximum.accumulate(arrival_s - work_s) - arrival_s
+        self.begin_s = min(begin_s, float(arrival_s[-1]))
+
+    def summary(self) -> dict[str, Any]:
+        window = (self.begin_s, float(self.arrival_s[-1]))
+        spans = spans_of(self.arrival_s, window, WINDOW_S, 100)
+        rows = []
+        for x in spans:
+            value_s = float(np.quantile(self.wait_s[x.first : x.last], 0.99))
+            rows.append(
+                {
+                    "start_s": x.start_s,
+                    "end_s": x.end_s,
+                    "requests": x.last - x.first,
+                    "values": {"queue_p99_s": value_s},
+                    "missed": ["queue_p99_s"] if value_s > BOUND_S else [],
+                }
+            )
+        n, missed = len(self.arrival_s), sum(bool(row["missed"]) for row in rows)
+        first = int(np.searchsorted(self.arrival_s, window[0]))
+        slope, grows = growth(self.arrival_s, self.arrival_s + self.wait_s, window)
+        found = {"length_s": WINDOW_S, "count": len(rows), "share_in_violation": missed / len(rows)}
+        worst = max(rows, key=lambda row: row["values"]["queue_p99_s"])
+        place = {"start_s": worst["start_s"], "end_s": worst["end_s"], "limit": "queue_p99_s"}
+        found |= {"worst": {**place, "value": worst["values"]["queue_p99_s"]}, "by_window": rows}
+        return {
+            "window": {"start_s": window[0], "end_s": window[1], "requests": n - first},
+            "requests": {"offered": n, "completed": n},
+            "request_throughput": (n - first) / (window[1] - window[0]),
+            "output_throughput": (n - first) / (window[1] - window[0]),
+            "queue_s": {"p99": float(np.quantile(self.wait_s[first:], 0.99)), "n": n - first},
+            "e2e_s": {"mean": float(self.wait_s.mean()) + SERVICE_S},
+            "stable": not grows,
+            "queue_growth_per_s": slope,
+            "windows": found,
+        }
+
+    def series(self, metric: str) -> np.ndarray:
+        return self.wait_s
+
+    def sample(self, metric: str, first: int | None = None) -> tuple[np.ndarray, None]:
+        return self.wait_s[first or 0 :], None
+
+
+def as_requests(arrival_s: np.ndarray) -> Requests:
+    ones = np.ones(len(arrival_s), dtype=np.int64)
+    return Requests(on_grid(arrival_s), ones, ones)
+
+
+def asked(seed: int = 1, **run: Any) -> FakeScenario:
+    recorded = {"arrivals": {"kind": "trace"}, "lengths": {"kind": "trace"}}
+    settings = {"seed": seed, "warmup": 0.1, "window_s": WINDOW_S, "windows_in_violation": 0.0, **run}
+    return FakeScenario(load={"mode": "trace", "time_scale": 1.0}, slo=SLO, run=settings, workload=recorded)
+
+
+def replayed(arrival_s: np.ndarray) -> Callable[[Any], Queue]:
+    """What a trace with these arrivals does at a scenario's time scale."""
+    begin_s = float(arrival_s[len(arrival_s) // 10])
+    return lambda scenario: Queue(
+        arrival_s / scenario.load["time_scale"], begin_s / scenario.load["time_scale"]
+    )
+
+
+@cache
+def bursty(seed: int, length_s: float = 7200.0) -> np.ndarray:
+    """Arrivals of a process with two rates, 1.2/s for two minutes and 3.2/s for one in the mean."""
+    draw, at_s, pieces = stream(seed, "bursty"), 0.0, []
+    busy = bool(draw.random() < 1 / 3)
+    while at_s < length_s:
+        stay_s = draw.exponential(60.0 if busy else 120.0)
+        count = draw.poisson((3.2 if busy else 1.2) * stay_s)
+        pieces.append(at_s + np.sort(draw.random(count)) * stay_s)
+        at_s, busy = at_s + stay_s, not busy
+    arrival_s = np.concatenate(pieces)
+    return arrival_s[arrival_s < length_s]
+
+
+def brute_force(arrival_s: np.ndarray, allowed: float = 0.0) -> float:
+    """The last of a fine grid of multipliers up to which no more than *allowed* of the windows fail."""
+    for scale in np.geomspace(0.8, 3.0, 900):
+        windows = replayed(arrival_s)(replace(asked(), load={"time_scale": scale})).summary()["windows"]
+        if windows["share_in_violation"] > allowed:
+            return float(scale)
+    raise AssertionError("no multiplier fails")
+
+
+@pytest.mark.parametrize("allowed", [0.0, 0.1])
+def test_a_traces_multiplier_is_that_of_brute_force(allowed: float) -> None:
+    """Within the two percent asked for: the largest multiplier at which few enough windows miss the limit."""
+    arrival_s = bursty(1)
+    knee = find_knee(asked(windows_in_violation=allowed), simulate=replayed(arrival_s))
+    exact = brute_force(arrival_s, allowed)
+    assert exact / 1.025 <= knee.time_scale <= exact * 1.005
+    assert knee.windows["share_in_violation"] <= allowed == knee.windows["may_miss"]
+
+
+def test_more_windows_may_fail_at_a_higher_multiplier() -> None:
+    """Sparing the worst tenth of the windows lets the trace be replayed faster."""
+    strict, lenient = (
+        find_knee(asked(windows_in_violation=allowed), simulate=replayed(bursty(2))) for allowed in (0.0, 0.1)
+    )
+    assert lenient.time_scale > 1.02 * strict.time_scale
+
+
+def test_it_holds_at_every_lower_multiplier_tried() -> None:
+    """A window that fails at lower multipliers only, by where its edges lie, ends the knee there."""
+    inner = replayed(bursty(1))
+
+    def odd(scenario: Any) -> Queue:
+        run = inner(scenario)
+        return (
+            replayed(np.repeat(bursty(1), 3))(scenario) if 0.95 < scenario.load["time_scale"] < 0.97 else run
+        )
+
+    plain = find_knee(asked(), simulate=inner).time_scale
+    scenario = replace(asked(), load={"mode": "trace", "time_scale": 0.955})
+    knee = find_knee(scenario, simulate=odd)
+    assert plain > 1.0
+    assert knee.time_scale < 0.95
+    assert all(point.passes for point in knee.points if point.load <= knee.time_scale)
+
+
+def test_constant_gaps_pass_until_the_server_is_full() -> None:
+    """D/D/1: nobody waits below capacity, so the queue gives way first, at four requests per second."""
+    knee = find_knee(asked(), simulate=replayed(np.arange(0.0, 7200.0, 0.5)))
+    assert knee.rate_per_s == pytest.approx(4.0, rel=0.021)
+
+
+def test_the_answer_speaks_of_multiples() -> None:
+    """JSON has time_scale wherever it has rate_per_s, mean and peak rates; the text says how much faster."""
+    knee = find_knee(asked(), simulate=replayed(bursty(1)))
+    answer = json.loads(json.dumps(knee.as_dict(), allow_nan=False))
+    rates = answer["knee"]["rate_per_s"] / answer["knee"]["time_scale"]
+    assert rates == pytest.approx(len(bursty(1)) / 7200.0, rel=0.06)
+    assert answer["knee"]["peak_rate_per_s"] > 1.2 * answer["knee"]["rate_per_s"]
+    assert answer["capacity_time_scale"] * rates == pytest.approx(answer["capacity_rate_per_s"])
+    assert {"time_scale", "rate_per_s"} <= answer["points"][0].keys()
+    assert answer["knee"]["limits"]["queue_p99_s"]["at_knee"] == answer["knee"]["windows"]["worst"]["value"]
+    assert headline(knee).startswith(f"Serves this trace {knee.time_scale:.3g} times as fast, ")
+    assert "in every window of 300 s; queueing p99 gives way first" in headline(knee)
+    assert "windows missed" in knee_text(knee)
+
+
+def test_a_stretched_trace_is_the_same_as_a_rate() -> None:
+    """Sought as a multiple of its own times or as a rate, a trace has one knee."""
+    arrival_s = bursty(3)
+    own_per_s = (len(arrival_s) - 1) / float(arrival_s[-1])
+
+    def at_a_rate(scenario: Any) -> Queue:
+        scale = scenario.load["rate_per_s"] / own_per_s
+        return Queue(arrival_s / scale, float(arrival_s[len(arrival_s) // 10]) / scale)
+
+    scaled = find_knee(asked(), simulate=replayed(arrival_s), precision=0.005)
+    rated = find_knee(replace(asked(), load={"rate_per_s": 1.0}), simulate=at_a_rate, precision=0.005)
+    assert rated.rate_per_s == pytest.approx(scaled.time_scale * own_per_s, rel=0.012)
+
+
+def test_a_windows_value_is_the_worst_that_may_not_be_missed() -> None:
+    """With a fifth of five windows to spare the second largest counts; a pooled one counts as its windows."""
+    rows = [{"values": {"queue_p99_s": x}} for x in (1.0, 5.0, 3.0, 2.0, 4.0)]
+    windows = {"count": 5, "by_window": rows}
+    assert [decisive(windows, "queue_p99_s", share) for share in (0.0, 0.19, 0.2, 0.4)] == [
+        5.0,
+        5.0,
+        4.0,
+        3.0,
+    ]
+    rows[1]["windows"] = 2
+    assert decisive({"count": 6, "by_window": rows}, "queue_p99_s", 0.2) == 5.0
+
+
+def test_limits_missed_in_turns_are_missed_together() -> None:
+    """Each limit fails in one window of four: both may, if one alone could, but not together."""
+    limits = limits_of({"ttft_p99_s": 1.0, "tpot_p99_s": 1.0}, 0.25)
+    low, high = {"ttft_p99_s": 0.5, "tpot_p99_s": 0.5}, {"ttft_p99_s": 2.0, "tpot_p99_s": 0.5}
+    other = {"ttft_p99_s": 0.5, "tpot_p99_s": 2.0}
+    rows = [{"values": x, "missed": [k for k in x if x[k] > 1]} for x in (low, high, other, low)]
+    windows = {"count": 4, "share_in_violation": 0.5, "by_window": rows}
+    assert broken_limits(limits, {"windows": windows}) == limits
+    windows = {"count": 4, "share_in_violation": 0.25, "by_window": [rows[1], rows[0], rows[0], rows[0]]}
+    assert broken_limits(limits, {"windows": windows}) == ()
+
+
+def test_who_is_turned_away_counts_by_window() -> None:
+    """Of a run that turns away 0.5 %, all in one window, the share there decides."""
+    rows = [{"values": {"turned_away": 0.05}}, {"values": {}}]
+    summary = {"requests": {"offered": 1000, "rejected": 5}, "windows": {"count": 2, "by_window": rows}}
+    assert turned_away_share(as_judged(limits_of(SLO, 0.0), summary)) == 0.05
+    assert turned_away_share(as_judged(limits_of(SLO, 0.5), summary)) == 0.0
+    assert turned_away_share(as_judged(limits_of(SLO), summary)) == 0.005
+
+
+@pytest.mark.parametrize("root", [0.4, 0.97, 1.0, 1.3, 3.0])
+def test_a_crossing_is_found_from_afar(root: float) -> None:
+    """Within the tolerance, whatever the curve: here flat below the root and steep above."""
+    loads: list[float] = []
+
+    def pressure(load: float) -> float:
+        loads.append(load)
+        return 0.1 * np.log(load / root) if load < root else 20 * np.log(load / root)
+
+    assert crossing(pressure, 1.0, 0.01) == pytest.approx(root, rel=0.01)
+    assert len(loads) <= 13
+
+
+def test_blocks_keep_requests_together() -> None:
+    """Times within a block and lengths stay as they were, and a block beyond the end goes on at the start."""
+    arrival_s = on_grid(np.arange(10) * 10.0)
+    trace = Requests(arrival_s, np.arange(1, 11), np.arange(11, 21))
+    assert circle_s(trace) == 100.0
+    drawn = in_blocks(trace, 20.0, [35.0, 85.0, 35.0], 30.0)
+    assert drawn.prompt_tokens.tolist() == [1, 2, 5, 6, 7, 10, 1, 2, 5, 6, 7]
+    assert drawn.output_tokens.tolist() == [x + 10 for x in drawn.prompt_tokens.tolist()]
+    assert drawn.arrival_s.tolist() == [0, 10, 25, 35, 45, 55, 65, 75, 85, 95, 105]
+    assert sent_faster(drawn, 2.0).arrival_s.tolist() == [x / 2 for x in drawn.arrival_s.tolist()]
+
+
+def interval(arrival_s: np.ndarray, knee: Knee, seed: int) -> tuple[float, float]:
+    """The sampling interval of *knee*, from other samples of the trace."""
+    begin_s = float(knee.at.summary["window"]["start_s"])
+    requests = as_requests(arrival_s / knee.time_scale)
+
+    def replay(scenario: Any, sample: Requests) -> Summarised:
+        return Queue(sample.arrival_s, float(scenario.run["warmup"].removesuffix("s")))
+
+    blocks = blocks_of(requests, WINDOW_S, begin_s)
+    knees = knees_of_blocks(
+        asked(seed), "load.time_scale", knee.time_scale, knee.asked, requests, blocks, replay
+    )
+    return of_one(knee.time_scale, knees, 0.95)
+
+
+def covered(cases: int, first: int, length_s: float) -> float:
+    """The share of traces, cut from a long process, whose interval holds what half of such traces bear."""
+    traces = [bursty(first + i, length_s) for i in range(2 * cases)]
+    knees = [find_knee(asked(), simulate=replayed(trace)) for trace in traces]
+    typical = float(np.median([knee.time_scale for knee in knees]))
+    ends = [interval(traces[i], knees[i], first + i) for i in range(cases)]
+    return sum(low <= typical <= high for low, high in ends) / cases
+
+
+def test_the_interval_of_a_trace_holds_the_typical_multiplier() -> None:
+    """95 % intervals of traces of an hour: of 12 at least 9 hold it (3 sigma)."""
+    assert covered(12, 100, 3600.0) >= 9 / 12
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("length_s", [3600.0, 7200.0])
+def test_coverage_of_a_hundred_traces(length_s: float) -> None:
+    """The same with a hundred: 88 to 100 % hold it."""
+    share = covered(100, 10_000, length_s)
+    print(f"traces of {length_s:g} s: {share:.2f}")
+    assert share >= 0.88
