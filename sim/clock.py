@@ -12,15 +12,15 @@ from typing import TypeVar
 import numpy as np
 
 TICK_S = 2.0**-32
-HORIZON_S = 2.0**19  # six days; a longer run is refused
+HORIZON_S = 2.0**20  # twelve days; a longer run is refused
 
 # A double between 2**20 and 2**21 has a spacing of exactly one tick, so adding this rounds to the grid
-# and subtracting it is exact.
-GRID_SHIFT = 1.5 * 2.0**20
+# and subtracting it is exact, of what is not negative.
+GRID_SHIFT = 2.0**20
 
 Seconds = TypeVar("Seconds", float, np.ndarray)
 
 
 def on_grid(seconds: Seconds) -> Seconds:
-    """*seconds* (scalar or array, at most `HORIZON_S`) rounded to the nearest multiple of `TICK_S`."""
+    """*seconds* (scalar or array, from 0 to `HORIZON_S`) rounded to the nearest multiple of `TICK_S`."""
     return (seconds + GRID_SHIFT) - GRID_SHIFT

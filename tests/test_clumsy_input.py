@@ -29,7 +29,7 @@ def catalogue(tmp_path: Path) -> Catalogue:
         (
             "slo.ttft_p99_s=1e300",
             "slo.ttft_p99_s must be a time in seconds > 0, such as 250ms (got 1e+300); no time is longer "
-            "than 524,288 s, six days",
+            "than 1,048,576 s, twelve days",
         ),
         (
             "engine.host_step_s=2min",

@@ -267,7 +267,7 @@ class Search:
     def _slowest(self) -> float:
         """The lowest load at which the run's clock still holds the last arrival."""
         lowest = self.points[0]
-        return lowest.load * lowest.summary["window"]["end_s"] / (0.9 * HORIZON_S)
+        return lowest.load * lowest.summary["window"]["end_s"] / (0.45 * HORIZON_S)
 
 
 def judged_limits(scenario: Scenario) -> tuple[Limit, ...]:

@@ -25,7 +25,7 @@ def look(search: Search) -> bool:
     if search.axis != "load.rate_per_s" or scenario.engine["preset"] == "static":
         return False
     requests = min(int(scenario.run.get("requests", PILOT_REQUESTS)), PILOT_REQUESTS)
-    load = float(f"{requests / (0.5 * HORIZON_S):.5g}")
+    load = float(f"{requests / (0.25 * HORIZON_S):.5g}")
     changes = {search.axis: load, "run.requests": requests}
     result = search.simulate(scenario.replace(changes, source="unloaded"))
     missed = tuple(limit for limit in search.limits if _clearly_missed(limit, result))

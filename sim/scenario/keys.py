@@ -51,7 +51,7 @@ class Key:
         """*value* (of a list: one item) in base units. Raises `RefusedError`."""
         read = self._bounded(KINDS[self.kind].read(value, self), isinstance(value, str))
         if self.kind == "seconds" and read > HORIZON_S:
-            raise RefusedError(self.requirement, f"no time is longer than {HORIZON_S:,.0f} s, six days")
+            raise RefusedError(self.requirement, f"no time is longer than {HORIZON_S:,.0f} s, twelve days")
         return read
 
     @property
