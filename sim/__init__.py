@@ -21,11 +21,9 @@ __all__ = ["InputFault", "Scenario", "__version__", "find_knee", "load", "simula
 
 def simulate(scenario: Scenario | str | Path, max_leap: int | None = None) -> Result:
     """Run *scenario* (or load it by name or path) to the end of its last request."""
-    from sim import simulation
-    from sim.results import Result
+    from sim.results import run_of
 
-    scenario = _loaded(scenario)
-    return Result(simulation.simulate(scenario, max_leap))
+    return run_of(_loaded(scenario), max_leap)
 
 
 def find_knee(

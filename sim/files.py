@@ -55,6 +55,10 @@ def write_whole(path: Path, content: str | bytes | Iterable[bytes]) -> Path:
         with suppress(OSError):
             beside.unlink()
         raise _fault(path, error) from error
+    except BaseException:  # interrupted
+        with suppress(OSError):
+            beside.unlink()
+        raise
     return path
 
 

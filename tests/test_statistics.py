@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.results import statistics
-from sim.results.statistics import BIN_ERROR, WeightedSample, describe, growth
+from sim.results.statistics import BIN_ERROR, Growth, Peak, Sample, WeightedSample, describe, growth
 from sim.results.steps import _range_max
 
 PERCENTILES = (50, 75, 90, 95, 99, 99.5)
@@ -176,3 +178,80 @@ def test_a_queue_that_empties_does_not_grow() -> None:
 def test_an_instant_has_no_growth() -> None:
     """A burst has a window of no length."""
     assert growth(np.zeros(5), np.arange(5.0), (0.0, 0.0)) == (0.0, False)
+
+
+# -- samples, peaks and trends that come in parts ----------------------------------------------------
+
+
+def cut(length: int, rng: np.random.Generator) -> list[slice]:
+    """A few places to cut, at random; some parts may be empty."""
+    at = [0, *sorted(rng.integers(0, length + 1, 4).tolist()), length]
+    return [slice(first, last) for first, last in pairwise(at)]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_sample_in_parts_is_the_sample(seed: int) -> None:
+    """The same description, to the last bit, up to the number of values that are kept."""
+    rng = np.random.default_rng(seed)
+    values = rng.exponential(size=500)
+    sample = Sample(most=500)
+    for part in cut(500, rng):
+        sample.add(values[part])
+    assert sample.describe("") == describe(values, "")
+    assert sample.median() == np.median(values)
+
+
+def test_a_sample_of_many_parts_has_percentiles_within_the_stated_error() -> None:
+    """Beyond that number it is binned, zeros included; mean, maximum and number stay exact."""
+    rng = np.random.default_rng(1)
+    values = np.concatenate([np.zeros(40_000), rng.lognormal(0.0, 2.0, 400_000), [1e9]])
+    rng.shuffle(values)
+    sample = Sample(most=10_000)
+    for part in np.array_split(values, 30):
+        sample.add(part)
+    found, exact = sample.describe("", PERCENTILES), describe(values, "", PERCENTILES)
+    assert found["n"] == exact["n"]
+    assert found["max"] == exact["max"]
+    assert found["mean"] == pytest.approx(exact["mean"], rel=1e-9)
+    for p in PERCENTILES:
+        assert found[f"p{p:g}"] == pytest.approx(exact[f"p{p:g}"], rel=2 * BIN_ERROR)
+    assert sample.median() == pytest.approx(np.median(values), rel=2 * BIN_ERROR)
+    assert len(sample._parts) == 0
+
+
+def test_a_sample_that_comes_at_once_is_exact_however_large() -> None:
+    """A run whose records are in memory is described as it is."""
+    values = np.random.default_rng(1).exponential(size=1000)
+    sample = Sample(most=10)
+    sample.add(values)
+    assert sample.describe("") == describe(values, "")
+
+
+@pytest.mark.parametrize("takes_first", [False, True])
+@pytest.mark.parametrize("seed", range(5))
+def test_a_peak_in_parts_is_the_most_that_is_held(seed: int, takes_first: bool) -> None:
+    """Against every instant looked at, with many ties: who comes when another goes meets it, or not."""
+    rng = np.random.default_rng(seed)
+    begin_s = np.sort(rng.integers(0, 40, 60)).astype(float)
+    end_s, held = begin_s + rng.integers(1, 9, 60), rng.integers(1, 5, 60)
+    peak = Peak(takes_first)
+    for part in cut(60, rng):
+        later_s = begin_s[part.stop :]
+        peak.add(begin_s[part], end_s[part], held[part], float(later_s.min(initial=np.inf)))
+    until = np.less_equal if takes_first else np.less
+    at = [held[(begin_s <= t) & until(t, end_s)].sum() for t in np.arange(60.0)]
+    assert peak.most == max(at)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_growth_in_parts_is_the_growth(seed: int) -> None:
+    """The same slope and verdict, wherever the requests are cut."""
+    rng = np.random.default_rng(seed)
+    begin_s = np.sort(rng.uniform(0, 100, 300))
+    end_s = begin_s + rng.exponential(5.0 + 0.3 * begin_s)
+    number = Growth((10.0, 90.0))
+    for part in cut(300, rng):
+        number.add(begin_s[part], end_s[part])
+    slope, grows = growth(begin_s, end_s, (10.0, 90.0))
+    assert number.slope() == (pytest.approx(slope), grows)
+    assert grows

@@ -40,6 +40,11 @@ def app() -> None:
     "--max-leap", type=click.IntRange(min=1), help="Most iterations in one event; 1 steps through each."
 )
 @click.option(
+    "--stream",
+    is_flag=True,
+    help="Keep the records in files: a long run in constant memory (run.stream_records).",
+)
+@click.option(
     "--trace",
     metavar="FILE",
     type=click.Path(path_type=Path),
@@ -59,18 +64,24 @@ def run(
     out: Path | None,
     as_json: bool,
     max_leap: int | None,
+    stream: bool,
     trace: Path | None,
     scrape_interval: float | None,
 ) -> None:
     """Simulate one scenario at its own load."""
-    chosen = _load(scenario, (*changes, *(() if seed is None else (f"run.seed={seed}",))))
+    seeded = () if seed is None else (f"run.seed={seed}",)
+    streamed = ("run.stream_records=true",) if stream else ()
+    chosen = _load(scenario, (*changes, *seeded, *streamed))
     from sim.cli.places import see_to_places
-    from sim.results import Result
-    from sim.simulation import simulate
+    from sim.results import run_of
 
-    see_to_places(out, trace, scrape_interval)
-    with progress_bar("requests") as progress:
-        result = Result(simulate(chosen, max_leap, progress=progress))
+    see_to_places(out, trace, scrape_interval, chosen.run["stream_records"])
+    try:
+        with progress_bar("requests") as progress:
+            result = run_of(chosen, max_leap, progress=progress, out=out)
+    except KeyboardInterrupt:
+        note("interrupted: nothing is kept of a run that has not ended")
+        raise
     summary = result.summary()
     if as_json:
         say_json(summary)
@@ -79,10 +90,11 @@ def run(
 
         say(run_text(summary))
     if out is not None:
-        from sim.report.metrics import SCRAPE_INTERVAL_S, write_metrics
+        note_written(result.write(out))
+        if not result.in_files:
+            from sim.report.metrics import SCRAPE_INTERVAL_S, write_metrics
 
-        interval_s = scrape_interval or SCRAPE_INTERVAL_S
-        note_written([*result.write(out), write_metrics(result, out, interval_s)])
+            note_written([write_metrics(result, out, scrape_interval or SCRAPE_INTERVAL_S)])
     if trace is not None:
         from sim.report.timeline import write_timeline
 

@@ -67,13 +67,16 @@ def progress_bar(what: str) -> Iterator[Progress | None]:
         yield None
         return
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+    from rich.progress import TimeElapsedColumn as TimePassed
+    from rich.progress import TimeRemainingColumn as TimeLeft
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    times = (TimePassed(), TextColumn("left"), TimeLeft())
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), *times)
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(what, total=None)
 
         def advance(made: int, expected: int, last: str) -> None:
-            bar.update(task, completed=made, total=expected, description=f"{what}: {last}")
+            bar.update(task, completed=made, total=expected or None, description=f"{what}: {last}")
 
         yield advance

@@ -10,8 +10,13 @@ from sim.files import make_folder, may_write
 WRITTEN_TO_OUT = ("summary.json", "requests.csv", "requests.parquet", "steps.parquet", "metrics.csv")
 
 
-def see_to_places(out: Path | None, trace: Path | None, scrape_interval: float | None) -> None:
+def see_to_places(
+    out: Path | None, trace: Path | None, scrape_interval: float | None, streamed: bool = False
+) -> None:
     """See that all that is asked for can be written, each in its own place; raises `InputFault` where not."""
+    if streamed and (trace is not None or scrape_interval is not None):
+        asked = "--trace" if trace is not None else "--scrape-interval"
+        raise InputFault(f"{asked} needs all records at once; leave it out, or --stream (run.stream_records)")
     if scrape_interval is not None:
         from sim.report.metrics import check_interval
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -35,23 +35,19 @@ COLUMNS = (
 )
 
 
-def window_of(arrivals: Sequence[np.ndarray], warmup: Any) -> tuple[float, float]:
+def window_of(
+    count: int, last_arrival_s: Callable[[], float], arrival_s: Callable[[int], float], warmup: Any
+) -> tuple[float, float]:
     """Start and end of the window: from the end of *warmup* (`run.warmup`) to the last arrival, in s.
 
-    *arrivals*: arrival times in s, in as many parts as there are.
+    *count* requests arrive, each at *arrival_s*, in s.
     """
-    count = sum(map(len, arrivals))
     if not count:
         return 0.0, 0.0
-    last_s = float(arrivals[-1][-1])
+    last_s = last_arrival_s()
     if isinstance(warmup, dict):
         return min(float(warmup["seconds"]), last_s), last_s
-    row = min(int(warmup * count), count - 1)
-    for part in arrivals:
-        if row < len(part):
-            break
-        row -= len(part)
-    return min(float(part[row]), last_s), last_s
+    return min(arrival_s(min(int(warmup * count), count - 1)), last_s), last_s
 
 
 @dataclass(frozen=True)
@@ -68,12 +64,16 @@ class RequestTable:
     run: Run
     log: StepLog
     window: tuple[float, float]
+    first: int = 0  # the row of its first request in the run
 
     @classmethod
     def of(cls, run: Run) -> RequestTable:
         """The table of a whole run."""
         arrival_s, warmup = run.requests.arrival_s, run.scenario.run["warmup"]
-        return cls(run, StepLog(run.recorder, run.step_time), window_of([arrival_s], warmup))
+        window = window_of(
+            len(arrival_s), lambda: float(arrival_s.max()), lambda row: float(arrival_s[row]), warmup
+        )
+        return cls(run, StepLog(run.recorder, run.step_time), window)
 
     def __len__(self) -> int:
         return len(self.run.requests)
@@ -165,7 +165,7 @@ class RequestTable:
         run, recorder = self.run, self.run.recorder
         count = len(self)
         own = {
-            "request_id": np.arange(count),
+            "request_id": np.arange(self.first, self.first + count),
             "traffic_class": self.traffic_class,
             "replica": np.zeros(count, dtype=np.int64),
             "status": np.array(STATUS)[self.status],

@@ -10,7 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sim.files import write_whole
+from sim.results.files import csv_parts, parquet_parts
+from sim.results.parts import Parts
 from sim.results.records import Records
+from sim.results.requests import RequestTable
 from sim.results.summary import summarise
 from sim.simulation import Run
 
@@ -35,16 +38,25 @@ class Result:
     """What a run answers.
 
     `summary()` is the document of ``kneesim run --json``; `requests` and `steps` are DataFrames, one
-    row a request and one row a batch (iterations that repeat the same decodes share one).
+    row a request and one row a batch (iterations that repeat the same decodes share one). Where the records
+    are in files (*parts*), there is the summary and `write` alone.
     """
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Run, parts: Parts | None = None) -> None:
         self.run = run
-        self._records = Records(run)
-        self._table = self._records.whole
+        self._records = Records(run, parts)
+
+    @property
+    def _table(self) -> RequestTable:
+        return self._records.whole
 
     def __repr__(self) -> str:
-        return f"<Result of {self.run.scenario.name}: {len(self._table)} requests>"
+        return f"<Result of {self.run.scenario.name}: {len(self._records)} requests>"
+
+    @property
+    def in_files(self) -> bool:
+        """Whether the records are in files, and not at hand as a whole."""
+        return self._records.parts is not None
 
     def summary(self) -> dict[str, Any]:
         """Latencies, throughputs, goodput, KV occupancy and what held up the queue; no NaN in it."""
@@ -88,10 +100,7 @@ class Result:
         """One row a batch: times in s, tokens, sequences, KV blocks in use, queue length at its end."""
         import pandas as pd
 
-        return pd.DataFrame(self._step_columns())
-
-    def _step_columns(self) -> dict[str, np.ndarray]:
-        return {name: self.run.recorder.column(name) for name in _STEP_COLUMNS}
+        return pd.DataFrame(_step_columns(self._table))
 
     def write(self, directory: str | Path) -> list[Path]:
         """Write summary.json, requests.csv, requests.parquet and steps.parquet; returns their paths.
@@ -99,36 +108,15 @@ class Result:
         Each file is there whole or not at all.
         """
         folder = Path(directory)
-        requests = self._table.columns()
         text = json.dumps(self.summary(), indent=1, allow_nan=False) + "\n"
         return [
             write_whole(folder / "summary.json", text),
-            write_whole(folder / "requests.csv", _csv(requests)),
-            write_whole(folder / "requests.parquet", _parquet(requests)),
-            write_whole(folder / "steps.parquet", _parquet(self._step_columns())),
+            write_whole(folder / "requests.csv", csv_parts(t.columns() for t in self._records)),
+            write_whole(folder / "requests.parquet", parquet_parts(t.columns() for t in self._records)),
+            write_whole(folder / "steps.parquet", parquet_parts(map(_step_columns, self._records))),
         ]
 
 
-def _csv(columns: dict[str, np.ndarray]) -> bytes:
-    import pyarrow as pa
-    from pyarrow import csv
-
-    sink = pa.BufferOutputStream()
-    csv.write_csv(_arrow(columns), sink)
-    return sink.getvalue().to_pybytes()
-
-
-def _parquet(columns: dict[str, np.ndarray]) -> bytes:
-    import pyarrow as pa
-    from pyarrow import parquet
-
-    sink = pa.BufferOutputStream()
-    parquet.write_table(_arrow(columns), sink, compression="zstd")
-    return sink.getvalue().to_pybytes()
-
-
-def _arrow(columns: dict[str, np.ndarray]) -> Any:
-    """An Arrow table; NaN (did not happen) becomes null."""
-    import pyarrow as pa
-
-    return pa.table({name: pa.array(values, from_pandas=True) for name, values in columns.items()})
+def _step_columns(table: RequestTable) -> dict[str, np.ndarray]:
+    recorder = table.run.recorder
+    return {name: recorder.column(name)[: recorder.own_rows] for name in _STEP_COLUMNS}

@@ -185,6 +185,8 @@ SCENARIO_KEYS = (
     Key("run.seed", "count", "Seed of every random stream.", 1, minimum=0),
     Key("run.warmup", "warmup", "What is left out at the start of the run: a share of its requests, or a "
         "time such as 30s.", 0.1),
+    Key("run.stream_records", "flag", "Keep the records in files while the run goes on, so that it needs no "
+        "memory of its length: of a single run; knees and sweeps look at short ones.", False),
     Key("run.precision", "number", "Half the width that a knee's sampling interval may have, as a share of "
         "the knee.", 0.02, above=0, maximum=0.5),
     Key("run.confidence", "share", "How often that interval holds the true knee.", 0.95, minimum=0.5,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
-from itertools import chain
+from collections.abc import Callable, Generator, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,15 @@ Progress = Callable[[int, int, str], None]  # requests sent, of how many, what t
 _CHUNK = 4096  # rows of the workload that are Python objects at a time
 
 
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Some of a run's requests, from row *first* on, and which the engine could ever run (bool)."""
+
+    requests: Requests
+    schedulable: np.ndarray
+    first: int = 0
+
+
 def open_loop(
     env: Environment,
     requests: Requests,
@@ -37,9 +46,29 @@ def open_loop(
     finite patience is given up *patience_s* after its send, wherever it is then: an abort at the
     instant at which an iteration ends comes before its output.
     """
-    admissible = _admissible(requests, schedulable, front_end, recorder, progress)
+    send_pieces(env, [Piece(requests, schedulable)], front_end, replica, recorder, progress, len(requests))
+
+
+def send_pieces(
+    env: Environment,
+    pieces: Iterable[Piece],
+    front_end: FrontEnd,
+    replica: Replica,
+    recorder: Recorder,
+    progress: Progress | None,
+    expected: int,
+) -> None:
+    """Like `open_loop`, with requests that come in *pieces*: each is asked for once the one before is sent.
+
+    *expected* is how many there will be, about, for the *progress*.
+    """
     alarm = Alarm([])
-    sending = _sending(env, alarm, requests, admissible, replica, recorder)
+
+    def told(made: int) -> None:
+        if progress:
+            progress(made, expected, "sent")
+
+    sending = _sending(env, alarm, pieces, front_end, replica, recorder, told)
     alarm.calls.append(sending.send)
     next(sending)
 
@@ -47,44 +76,47 @@ def open_loop(
 def _sending(
     env: Environment,
     alarm: Alarm,
-    requests: Requests,
-    admissible: Iterator[tuple[Any, ...]],
+    pieces: Iterable[Piece],
+    front_end: FrontEnd,
     replica: Replica,
     recorder: Recorder,
+    told: Callable[[int], None],
 ) -> Generator[None, Event, None]:
-    """Submit at its time all of *requests* that is *admissible*, by *alarm* (a SimPy process costs more)."""
+    """Submit all requests at their times, by *alarm* (a SimPy process costs more)."""
     now, never = 0.0, float("inf")
     block_size = replica.scheduler.block_size
-    particular = requests.contents is not None or requests.priorities is not None
-    for index, prompt, output, at_s, leave_s in admissible:
-        if leave_s <= at_s:  # still in the front end
-            recorder.status[index] = CANCELLED
-            recorder.finish_s[index] = leave_s
-            continue
-        if at_s > now:
-            replica.next_arrival_s = at_s
-            alarm.callbacks = alarm.calls
-            env.schedule(alarm, NORMAL, at_s - now)
-            replica.go_on()
-            yield
-            now = at_s
-        sequence = Sequence(index, prompt, output)
-        if particular:
-            tell(sequence, requests, block_size)
-        replica.submit(sequence)
-        if leave_s < never:
-            Timeout(env, leave_s - now, sequence).callbacks.append(replica.give_up)
+    for piece, rows in _admissible(pieces, front_end, recorder, told):
+        requests, first = piece.requests, piece.first
+        particular = requests.contents is not None or requests.priorities is not None
+        for index, prompt, output, at_s, leave_s in rows:
+            if leave_s <= at_s:  # still in the front end
+                recorder.status[index] = CANCELLED
+                recorder.finish_s[index] = leave_s
+                continue
+            if at_s > now:
+                replica.next_arrival_s = at_s
+                alarm.callbacks = alarm.calls
+                env.schedule(alarm, NORMAL, at_s - now)
+                replica.go_on()
+                yield
+                now = at_s
+            sequence = Sequence(index, prompt, output)
+            if particular:
+                tell(sequence, index - first, requests, block_size)
+            replica.submit(sequence)
+            if leave_s < never:
+                Timeout(env, leave_s - now, sequence).callbacks.append(replica.give_up)
     replica.next_arrival_s = never
     replica.go_on()
     yield  # nobody resumes it
 
 
-def tell(sequence: Sequence, requests: Requests, block_size: int) -> None:
+def tell(sequence: Sequence, request: int, requests: Requests, block_size: int) -> None:
     """Say of *sequence* what not all of *requests* have: how urgent it is, and what its tokens are."""
     if requests.priorities is not None:
-        sequence.priority = int(requests.priorities[sequence.index])
+        sequence.priority = int(requests.priorities[request])
     if requests.contents is not None:
-        sequence.content = Content(block_size, *requests.contents.of(sequence.index))
+        sequence.content = Content(block_size, *requests.contents.of(request))
 
 
 class ClosedLoop:
@@ -105,10 +137,11 @@ class ClosedLoop:
         replica: Replica,
         recorder: Recorder,
         think_s: np.ndarray,
+        progress: Progress | None = None,
     ) -> None:
         self.env, self.requests, self.front_end = env, requests, front_end
         self.replica, self.recorder, self.think_s = replica, recorder, think_s
-        self.schedulable = schedulable
+        self.schedulable, self.progress = schedulable, progress
         self._next = 0
         replica.left = self._answered
 
@@ -129,6 +162,8 @@ class ClosedLoop:
         request, now = self._next, self.env.now
         if request == len(self.requests):
             return  # as many as were asked for have been sent
+        if self.progress and request % _CHUNK == 0:
+            self.progress(request, len(self.requests), "sent")
         self._next = request + 1
         self.requests.arrival_s[request] = now
         if not self.schedulable[request]:
@@ -143,7 +178,7 @@ class ClosedLoop:
             self._turned_away(request, CANCELLED, leave_s)
             return
         sequence = Sequence(request, prompts.item(), self.requests.output_tokens[row].item())
-        tell(sequence, self.requests, self.replica.scheduler.block_size)
+        tell(sequence, request, self.requests, self.replica.scheduler.block_size)
         self._later(queued_s - now, self._submit, sequence)
         if leave_s < np.inf:
             self._later(leave_s - now, self.replica.give_up, sequence)
@@ -159,40 +194,27 @@ class ClosedLoop:
 
 
 def _admissible(
-    requests: Requests,
-    schedulable: np.ndarray,
-    front_end: FrontEnd,
-    recorder: Recorder,
-    progress: Progress | None,
-) -> Iterator[tuple[Any, ...]]:
+    pieces: Iterable[Piece], front_end: FrontEnd, recorder: Recorder, told: Callable[[int], None]
+) -> Iterator[tuple[Piece, Iterator[tuple[Any, ...]]]]:
     """Index, prompt, output, time in the engine's queue and time of leaving of each schedulable request.
 
     As plain Python values, a chunk in memory at a time; the others are recorded as refused.
     """
-
-    def chunks() -> Iterator[Iterator[tuple[Any, ...]]]:
+    for piece in pieces:
+        requests = piece.requests
         for first in range(0, len(requests), _CHUNK):
-            if progress:
-                progress(first, len(requests), "sent")
+            told(piece.first + first)
             part = slice(first, first + _CHUNK)
-            arrival_s, prompts, possible = (
-                requests.arrival_s[part],
-                requests.prompt_tokens[part],
-                schedulable[part],
+            possible, arrival_s = piece.schedulable[part], requests.arrival_s[part]
+            refused, index = (
+                np.flatnonzero(which) + (piece.first + first) for which in (~possible, possible)
             )
-            status, finish_s = recorder.column("status")[part], recorder.column("finish_s")[part]
-            status[~possible] = NEVER_SCHEDULABLE
-            finish_s[~possible] = arrival_s[~possible]
-            queued_s = front_end.pass_through(arrival_s[possible], prompts[possible])
-            recorder.column("queued_s")[part][possible] = queued_s
+            recorder.put("status", refused, np.full(len(refused), NEVER_SCHEDULABLE))
+            recorder.put("finish_s", refused, arrival_s[~possible])
+            prompts = requests.prompt_tokens[part][possible]
+            queued_s = front_end.pass_through(arrival_s[possible], prompts)
+            recorder.put("queued_s", index, queued_s)
             patience_s = np.inf if requests.patience_s is None else requests.patience_s[part]
-            columns = (
-                np.flatnonzero(possible) + first,
-                prompts[possible],
-                requests.output_tokens[part][possible],
-                queued_s,
-                (arrival_s + patience_s)[possible],
-            )
-            yield zip(*(column.tolist() for column in columns), strict=True)
-
-    return chain.from_iterable(chunks())
+            leave_s = (arrival_s + patience_s)[possible]
+            columns = (index, prompts, requests.output_tokens[part][possible], queued_s, leave_s)
+            yield piece, zip(*(column.tolist() for column in columns), strict=True)

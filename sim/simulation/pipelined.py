@@ -35,6 +35,10 @@ class PipelinedReplica(Replica):
         """Who waits, and perhaps some that are done."""
         return (*self.scheduler.waiting, *(sequence for _, sequence in self._lobby))
 
+    def sequences(self) -> Iterable[Sequence]:
+        """See `Replica`."""
+        return (*super().sequences(), *self._giving_up)
+
     def submit(self, sequence: Sequence) -> None:
         """*sequence* comes now; a step that runs, and the next, go on without it."""
         if self._idle or not self._leap:

@@ -118,6 +118,10 @@ class Recorder:
         """*request* is preempted, resumed or decodes again (*to*) *at_s*."""
         self.turns += _pack_turn(request, at_s, to)
 
+    def put(self, name: str, rows: np.ndarray, values: np.ndarray) -> None:
+        """Write *values* into *rows* of the column *name*."""
+        self.column(name)[rows] = values
+
     def column(self, name: str) -> np.ndarray:
         """The column *name* as an array, without a copy."""
         logs = ((self.steps, STEP), (self.stretches, STRETCH), (self.gaps, GAP), (self.turns, TURN))

@@ -240,6 +240,10 @@ class Replica:
         """Who waits, and perhaps some that are done."""
         return self.scheduler.waiting
 
+    def sequences(self) -> Iterable[Sequence]:
+        """All that are here, and perhaps some that are done."""
+        return (*self.scheduler.running, *self.queued(), *self._aborted)
+
     def _wait_for_company(self, now: float) -> float:
         """When a static group that is not full starts all the same; a continuous batch never waits."""
         scheduler = self.scheduler

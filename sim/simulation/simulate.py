@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from math import ceil
 from time import perf_counter
 from typing import Any
 
@@ -23,14 +25,16 @@ from sim.serving.queue_rules import QueueRules
 from sim.serving.reservation import Reservation
 from sim.serving.scheduler import Scheduler
 from sim.serving.static import StaticScheduler
-from sim.simulation.clients import ClosedLoop, Progress, open_loop
+from sim.simulation.clients import ClosedLoop, Piece, Progress, open_loop, send_pieces
 from sim.simulation.clockwork import Clockwork
 from sim.simulation.front_end import FrontEnd
+from sim.simulation.handover import ROWS, Handover, PassingRecorder, Sink
 from sim.simulation.pipelined import PipelinedReplica
 from sim.simulation.prefill_first import PipelinedPrefillFirstReplica, PrefillFirstReplica
 from sim.simulation.recorder import Recorder
 from sim.simulation.replica import Replica
-from sim.workload import Requests, draw_think, generate, mean_context_tokens, mean_tokens
+from sim.workload import Requests, draw_think, generate, generate_chunks, mean_context_tokens, mean_tokens
+from sim.workload.arrivals import expected_requests
 
 NO_LIMIT = 1 << 30
 
@@ -63,6 +67,80 @@ def _ledger(scenario: Scenario, profile: HardwareProfile, model: ModelSpec) -> M
     return memory_ledger(profile, model, scenario.engine, mean_context_tokens(scenario.workload))
 
 
+@dataclass(frozen=True, slots=True)
+class _Server:
+    """The parts of a run that take requests, before the first comes."""
+
+    scenario: Scenario
+    profile: HardwareProfile
+    model: ModelSpec
+    ledger: MemoryLedger
+    scheduler: Scheduler | StaticScheduler
+    front_end: FrontEnd
+    cut: dict[str, int] = field(default_factory=dict)  # answers, so far
+
+    @classmethod
+    def of(cls, scenario: Scenario) -> _Server:
+        """Raises InputFault where the model or one full context does not fit."""
+        engine = scenario.engine
+        profile = HardwareProfile.from_mapping(scenario.hardware)
+        model = ModelSpec.from_mapping(scenario.model)
+        ledger = _ledger(scenario, profile, model)
+        if not ledger.fits:
+            raise InputFault(f"{scenario.name}: does not fit: {ledger.reason}")
+        preset = engine_preset(engine["preset"])
+        scheduler = _scheduler(scenario, preset, ledger.num_gpu_blocks - preset.null_blocks)
+        front_end = FrontEnd(
+            engine["front_end_latency_s"], engine["front_end_service_s"], engine["front_end_prompt_token_s"]
+        )
+        return cls(scenario, profile, model, ledger, scheduler, front_end)
+
+    def within(self, requests: Requests) -> Requests:
+        """*requests* with their answers cut to what the engine lets them have."""
+        if requests.follows is not None:
+            raise InputFault("workload.sessions: users who wait for their answer are not in this version")
+        return _within(
+            requests,
+            self.scenario.engine["max_model_len"],
+            self.scenario.admission.get("max_output_tokens"),
+            self.cut,
+        )
+
+    def schedulable(self, requests: Requests) -> np.ndarray:
+        """Which *requests* could ever run to their end (bool)."""
+        return _schedulable(requests, self.scenario, self.scheduler)
+
+    def step_time(self, most_context_tokens: int) -> Clockwork:
+        """How long its steps take, whose decodes read at most so many tokens beyond the pool."""
+        tokens = self.ledger.kv_cache_tokens
+        return compile_step_time(self.profile, self.model, self.scenario.engine, tokens, most_context_tokens)
+
+    def replica(
+        self, env: Environment, step_time: Clockwork, recorder: Recorder, max_leap: int | None
+    ) -> Replica:
+        """Its event loop in *env*."""
+        engine = self.scenario.engine
+        rules = _queue_rules(self.scenario.admission, engine)
+        loop = _loop(engine_preset(engine["preset"]), engine)
+        return loop(env, self.scheduler, step_time, recorder, max_leap or NO_LIMIT, rules)
+
+    def run(self, requests: Requests, replica: Replica, began: float) -> Run:
+        """The run that is over."""
+        return Run(
+            self.scenario,
+            self.profile,
+            self.model,
+            self.ledger,
+            requests,
+            replica.recorder,
+            replica.step_time,
+            self.scheduler,
+            self.front_end,
+            events=next(replica.env._eid),
+            wall_s=perf_counter() - began,
+        )
+
+
 def simulate(
     scenario: Scenario,
     max_leap: int | None = None,
@@ -79,51 +157,87 @@ def simulate(
     does not fit.
     """
     began = perf_counter()
-    engine = scenario.engine
-    profile = HardwareProfile.from_mapping(scenario.hardware)
-    model = ModelSpec.from_mapping(scenario.model)
-    ledger = _ledger(scenario, profile, model)
-    if not ledger.fits:
-        raise InputFault(f"{scenario.name}: does not fit: {ledger.reason}")
-    preset = engine_preset(engine["preset"])
-    scheduler = _scheduler(scenario, preset, ledger.num_gpu_blocks - preset.null_blocks)
+    server = _Server.of(scenario)
     if requests is None:
         requests = generate(scenario.workload, scenario.load, scenario.run)
-    if requests.follows is not None:
-        raise InputFault("workload.sessions: users who wait for their answer are not in this version")
-    requests = _within(requests, engine["max_model_len"], scenario.admission.get("max_output_tokens"))
-    clockwork = step_time or compile_step_time(
-        profile, model, engine, ledger.kv_cache_tokens, _most_context_tokens(scheduler, requests)
-    )
-    front_end = FrontEnd(
-        engine["front_end_latency_s"], engine["front_end_service_s"], engine["front_end_prompt_token_s"]
-    )
-    env = Environment()
-    recorder = Recorder(len(requests))
-    replica = _loop(preset, engine)(
-        env, scheduler, clockwork, recorder, max_leap or NO_LIMIT, _queue_rules(scenario.admission, engine)
-    )
-    possible = _schedulable(requests, scenario, scheduler)
-    if (users := scenario.load.get("concurrency")) is None:
-        open_loop(env, requests, possible, front_end, replica, recorder, progress)
+    requests = server.within(requests)
+    clockwork = step_time or server.step_time(_most_context_tokens(server.scheduler, requests))
+    env, recorder = Environment(), Recorder(len(requests))
+    replica = server.replica(env, clockwork, recorder, max_leap)
+    possible = server.schedulable(requests)
+    if scenario.load.get("concurrency") is None:
+        open_loop(env, requests, possible, server.front_end, replica, recorder, progress)
     else:
         requests = replace(requests, arrival_s=np.zeros(len(requests)))
-        think_s = draw_think(scenario.load, len(requests), scenario.run["seed"])
-        ClosedLoop(env, requests, possible, front_end, replica, recorder, think_s).start(users)
+        _closed_loop(scenario, requests, possible, server.front_end, replica, progress)
     env.run()
-    return Run(
-        scenario,
-        profile,
-        model,
-        ledger,
-        requests,
-        recorder,
-        clockwork,
-        scheduler,
-        front_end,
-        events=next(env._eid),
-        wall_s=perf_counter() - began,
-    )
+    return server.run(requests, replica, began)
+
+
+def simulate_in_parts(
+    scenario: Scenario,
+    sink: Sink,
+    max_leap: int | None = None,
+    *,
+    progress: Progress | None = None,
+    rows: int = ROWS,
+) -> Run:
+    """Run *scenario* like `simulate`, and hand its records to *sink* part by part as requests end.
+
+    A part has about *rows* requests; the run that is returned has none left. Requests come in pieces too,
+    where their traffic can be drawn so. Raises InputFault.
+    """
+    began = perf_counter()
+    server = _Server.of(scenario)
+    pieces = map(server.within, _chunks(scenario, rows))
+    first = next(pieces)
+    most_context_tokens = _most_context_tokens(server.scheduler, first, scenario.engine["max_model_len"])
+    clockwork = server.step_time(most_context_tokens)
+    env, recorder = Environment(), PassingRecorder()
+    replica = server.replica(env, clockwork, recorder, max_leap)
+    handover = Handover(sink, recorder, replica, progress, rows)
+    if scenario.load.get("concurrency") is None:
+        drawn = (
+            Piece(piece, server.schedulable(piece), row)
+            for row, piece in handover.pass_on(chain([first], pieces))
+        )
+        send_pieces(env, drawn, server.front_end, replica, recorder, handover.told, _expected(scenario))
+    else:
+        first = replace(first, arrival_s=np.full(len(first), np.inf))  # still to come
+        handover.add(first)
+        _closed_loop(scenario, first, server.schedulable(first), server.front_end, replica, handover.told)
+    env.run()
+    return server.run(handover.finish(), replica, began)
+
+
+def _closed_loop(
+    scenario: Scenario,
+    requests: Requests,
+    schedulable: np.ndarray,
+    front_end: FrontEnd,
+    replica: Replica,
+    progress: Progress | None,
+) -> None:
+    """Have users send *requests* as they go; fills in when they arrive."""
+    think_s = draw_think(scenario.load, len(requests), scenario.run["seed"])
+    env, recorder, users = replica.env, replica.recorder, scenario.load["concurrency"]
+    loop = ClosedLoop(env, requests, schedulable, front_end, replica, recorder, think_s, progress)
+    loop.start(users)
+
+
+def _chunks(scenario: Scenario, rows: int) -> Iterator[Requests]:
+    """The requests of *scenario*, piece by piece; all at once where users ask for them as they go."""
+    if scenario.load.get("concurrency") is None:
+        return generate_chunks(scenario.workload, scenario.load, scenario.run, rows)
+    return iter([generate(scenario.workload, scenario.load, scenario.run)])
+
+
+def _expected(scenario: Scenario) -> int:
+    """How many requests a run has, about; 0 where only its trace tells."""
+    rate_per_s = scenario.load.get("rate_per_s")
+    if rate_per_s is None:
+        return scenario.run.get("requests") or 0
+    return ceil(expected_requests(rate_per_s, scenario.run))
 
 
 def _loop(preset: Preset, engine: Mapping[str, Any]) -> type[Replica]:
@@ -173,12 +287,19 @@ def _scheduler(scenario: Scenario, preset: Preset, num_blocks: int) -> Scheduler
     )
 
 
-def _most_context_tokens(scheduler: Scheduler | StaticScheduler, requests: Requests) -> int:
-    """What a step can read beyond the pool: padding, or blocks that sequences share; 0 where it cannot."""
+def _most_context_tokens(
+    scheduler: Scheduler | StaticScheduler, requests: Requests, longest: int | None = None
+) -> int:
+    """What a step can read beyond the pool: padding, or blocks that sequences share; 0 where it cannot.
+
+    *longest* is the most context that one has where *requests* are not all.
+    """
     if isinstance(scheduler, StaticScheduler):
         return scheduler.most_context_tokens
     if scheduler.caching is None or requests.contents is None or not len(requests):
         return 0
+    if longest is not None:
+        return scheduler.max_num_seqs * longest
     longest = int((requests.prompt_tokens + requests.output_tokens).max())
     return min(scheduler.max_num_seqs, len(requests)) * longest
 
@@ -219,20 +340,21 @@ def _queue_rules(admission: Mapping[str, Any], engine: Mapping[str, Any]) -> Que
     return None if rules == QueueRules() else rules
 
 
-def _within(requests: Requests, max_model_len: int, max_output_tokens: int | None) -> Requests:
-    """Answers end at the cap, and where the context does; counted in the notes."""
+def _within(
+    requests: Requests, max_model_len: int, max_output_tokens: int | None, cut: dict[str, int]
+) -> Requests:
+    """Answers end at the cap, and where the context does; counted in *cut*, and that in the notes."""
     if len(requests) and requests.arrival_s[-1] > HORIZON_S:
         raise InputFault(
             f"the last request arrives at {requests.arrival_s[-1]:.6g} s; a run may last {HORIZON_S:.6g} s"
         )
     room = np.maximum(max_model_len - requests.prompt_tokens, 1)
-    notes: dict[str, Any] = dict(requests.notes)
     output = requests.output_tokens
     for name, most in (("output_capped", max_output_tokens), ("output_cut_at_max_model_len", room)):
-        if most is not None and (cut := (output > most) & (requests.prompt_tokens < max_model_len)).any():
-            notes[name] = int(cut.sum())
+        if most is not None and (longer := (output > most) & (requests.prompt_tokens < max_model_len)).any():
+            cut[name] = cut.get(name, 0) + int(longer.sum())
             output = np.minimum(output, most)
-    return replace(requests, output_tokens=output, notes=notes)
+    return replace(requests, output_tokens=output, notes={**requests.notes, **cut})
 
 
 def _schedulable(
