@@ -8,6 +8,11 @@ from sim.simulation import Run
 _NOTES = {
     "zero_output_dropped": "{} rows of the trace without an answer were left out",
     "trace_rows_sorted": "{} rows of the trace were not in order of time, and were sorted",
+    "failed_dropped": "{} requests of the trace that failed were left out (trace.failed: keep has them)",
+    "log_lines_unmatched": "{} lines of the log are no request by trace.pattern, and were left out",
+    "trace_rows_alike": "{} rows of the trace are another one's double in time and tokens; all were sent",
+    "times_of_another_zone": "{} times of the log are of another time zone than the first; all count as UTC",
+    "tokens_estimated_from_bytes": "{} lengths are estimates from bytes (trace.bytes_per_token)",
     "trace_repeated": "the trace was sent {} times over, one after the other",
     "trace_rows_resampled": "{} requests have the lengths of rows drawn again from the trace",
     "prompt_tokens_seen_before": "{} prompt tokens begin a prompt as an earlier request has them: the most "

@@ -19,8 +19,9 @@ from sim.scenario.schema import SECTION_KINDS
 from sim.scenario.tree import Faults, KeyPath, Place, Tree, leaves, spell
 from sim.scenario.yaml_core import read_file
 
-_LINES_SUFFIXES = (".jsonl", ".jsonl.gz")
-TRACE_SUFFIXES = (".csv", ".csv.gz", *_LINES_SUFFIXES)
+_LINES_SUFFIXES = (".jsonl", ".jsonl.gz", ".ndjson", ".ndjson.gz")
+_LOG_SUFFIXES = (".log", ".log.gz")
+TRACE_SUFFIXES = (".csv", ".csv.gz", ".parquet", ".json.gz", *_LINES_SUFFIXES, *_LOG_SUFFIXES)
 _TRACES = ("arrivals", "lengths")
 """The sections of a workload whose `path` is a trace."""
 _PRESETS = {engine_preset(name).engine for name in preset_names()}
@@ -222,12 +223,8 @@ def _read_named(
     try:
         path = locate(kind, text, place, folders)
         stem = path.name.removesuffix(".gz").rpartition(".")[0]
-        if kind == "workloads" and text.lower().endswith(TRACE_SUFFIXES):
-            trace = {"kind": "trace", "path": text}
-            value: dict[str, Any] = {"name": stem, "arrivals": trace, "lengths": dict(trace)}
-            if text.lower().endswith(_LINES_SUFFIXES):
-                value["prefixes"] = {"kind": "trace"}
-            return Tree(value, {(): place}), stem
+        if kind == "workloads" and _is_trace(path):
+            return Tree(_of_trace(text, stem), {(): place}), stem
         if kind == "models" and path.suffix == ".json":
             return _read_huggingface(path), stem
         tree = read_file(path, faults)
@@ -237,6 +234,19 @@ def _read_named(
     if kind == "hardware" and isinstance(tree.value, dict) and tree.value.get("base") is not None:
         return _on_its_base(tree, folders, faults, depth)
     return tree, stem
+
+
+def _is_trace(path: Path) -> bool:
+    """Whether a workload's file is recorded traffic: by its suffix, or a benchmark's result in JSON."""
+    name = path.name.lower()
+    return name.endswith(TRACE_SUFFIXES) or (name.endswith(".json") and b'"input_lens"' in path.read_bytes())
+
+
+def _of_trace(text: str, stem: str) -> dict[str, Any]:
+    """The workload that the trace *text* is: its arrivals, lengths and, of JSON lines, prefixes."""
+    trace = {"kind": "trace", "path": text}
+    value: dict[str, Any] = {"name": stem, "arrivals": trace, "lengths": dict(trace)}
+    return value | ({"prefixes": {"kind": "trace"}} if text.lower().endswith(_LINES_SUFFIXES) else {})
 
 
 def _on_its_base(tree: Tree, folders: Folders, faults: Faults, depth: int) -> tuple[Tree, str] | None:

@@ -150,6 +150,8 @@ def _sharing_rules(workload: Values, report: Report) -> None:
         _reuse_rules(prefixes, report)
     if kind == "reuse" and (sessions or (answers or 1) > 1):
         report("prefixes.kind", "reuse does not go with sessions or several answers, which have their own")
+    if workload.get("trace") and not recorded:
+        report("trace", "goes with arrivals.kind or lengths.kind trace only: it says how their file is read")
     if answers and answers > 1 and recorded:
         report("answers", f"must be 1 with a trace, which has a line for each request (got {answers})")
     if answers and answers > 1 and sessions:

@@ -12,6 +12,7 @@ from sim.scenario.engine_keys import ENGINE_ORIGIN_KEYS, engine_file_keys, engin
 from sim.scenario.hardware_keys import HARDWARE_KEYS, PROVENANCE_KEYS
 from sim.scenario.keys import Group, Key, Placeholder, grouped
 from sim.scenario.sharing_keys import SHARING_KEYS
+from sim.scenario.trace_keys import TRACE_KEYS
 
 MOST_TOKENS = 1_000_000_000
 MOST_REQUESTS = 100_000_000
@@ -277,6 +278,7 @@ WORKLOAD_KEYS = (
         "equally so if absent."),
     Key("priorities.weights", "number", "Shares of the requests with priority 0 (the most urgent), 1, 2 and "
         "so on; they add up to 1.", minimum=0, many=True, required=True),
+    *TRACE_KEYS,
     Key("zero_output", "choice", "A trace's requests without output: drop (and count) them, or refuse the "
         "file.", "drop", choices=("drop", "error")),
     *TENANT_KEYS,

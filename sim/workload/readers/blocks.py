@@ -9,7 +9,7 @@ import numpy as np
 
 from sim.workload.readers.cells import Cells
 
-BLOCK_ROWS = 1 << 17
+BLOCK_ROWS = 1 << 14
 
 
 @dataclass(frozen=True)

@@ -142,6 +142,13 @@ class Typed:
         self.place, self.is_log = place, table.kind == "log"
         self.sessions, self.classes = Codes(), Codes()
         self._clock: CellReader | None = None
+        self._estimated = [
+            side
+            for side in ("prompt", "output")
+            if reading.bytes_per_token
+            and side not in self.roles
+            and {f"{side}_bytes", f"{side}_text"} & {*self.roles}
+        ]
 
     def __call__(self, block: Block) -> Columns:
         """The requests of *block*, without those that are left out."""
@@ -174,8 +181,6 @@ class Typed:
             (f"{side}_text", lambda cells: tokens_of_texts(cells, per)),
         ):  # fmt: skip
             if role in self.roles and (role == side or per):
-                if role != side:
-                    self._note("tokens_estimated_from_bytes", len(block.lines))
                 values = self._read(role, block, reader)
                 assert values is not None
                 return values
@@ -246,6 +251,7 @@ class Typed:
             self.faults.extend((line, sentence) for line in columns.lines[empty].tolist())
         self._note("zero_output_dropped", int(np.count_nonzero(empty)))
         keep &= ~empty
+        self._note("tokens_estimated_from_bytes", len(self._estimated) * int(np.count_nonzero(keep)))
         return columns if keep.all() else take(columns, np.flatnonzero(keep))
 
     def _note(self, name: str, count: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 from collections.abc import Iterator
 from itertools import islice
+from operator import itemgetter
 
 import numpy as np
 
@@ -42,11 +43,7 @@ def _blocks(
 def _block(header: tuple[str, ...], lines: Lines, rows: Rows, faults: LineFaults) -> Block:
     lines, rows = _whole_rows(header, lines, rows, faults)
 
-    def column(name: str) -> list[str]:
-        index = header.index(name)
-        return [row[index] for row in rows]
-
-    return Block(lines, column)
+    return Block(lines, lambda name: list(map(itemgetter(header.index(name)), rows)))
 
 
 def _groups(source: Source) -> Iterator[tuple[Lines, Rows]]:
@@ -65,10 +62,9 @@ def _groups(source: Source) -> Iterator[tuple[Lines, Rows]]:
         if reader.line_num + 1 != line + len(rows):  # line ends within quotes
             lines[1:] += np.cumsum([sum(cell.count("\n") for cell in row) for row in rows[:-1]])
         line = reader.line_num + 1
-        written = [bool(row) and any(row) for row in rows]
-        if not all(written):
-            rows = [row for row in rows if any(row)]
-            lines = lines[written]
+        if not all(map(any, rows)):
+            lines = lines[list(map(any, rows))]
+            rows = list(filter(any, rows))
         if rows:
             yield lines, rows
 
@@ -89,9 +85,9 @@ def _check_header(header: tuple[str, ...], place: str) -> None:
 def _whole_rows(header: tuple[str, ...], lines: Lines, rows: Rows, faults: LineFaults) -> tuple[Lines, Rows]:
     """The rows with a cell for each column, and a fault for each of the others."""
     width, names = len(header), {*_KNOWN, header[0].lower()} - {""}
-    good = [len(row) == width and row[0].lower() not in names for row in rows]
-    if all(good):
+    if set(map(len, rows)) <= {width} and names.isdisjoint(map(str.lower, map(itemgetter(0), rows))):
         return lines, rows
+    good = [len(row) == width and row[0].lower() not in names for row in rows]
     for line, row, is_good in zip(lines, rows, good, strict=True):
         if not is_good:
             faults.add(line, _fault(row, width, names))

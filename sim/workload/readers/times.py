@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -118,6 +119,8 @@ class DateTimes:
             return np.ones(len(cells), dtype=np.int64), {
                 0: f"is a number of unknown unit (got {cells[0]}); {SAY_UNIT}"
             }
+        if (times := self._alike(cells)) is not None:
+            return times, {}
         parts = [_parts(cell) for cell in cells]
         if self.first is None:
             self.first = next((zone for _, zone in filter(None, parts)), None)
@@ -125,6 +128,27 @@ class DateTimes:
             return self._instants(parts), {}
         except ValueError:  # some cell is no date, or of the wrong kind: the slow way finds which
             return each(cells, self._one)
+
+    def _alike(self, cells: Sequence[str]) -> np.ndarray | None:
+        """The times of cells that are all written like the first, in its zone; None where some are not."""
+        match = _DATE_TIME.fullmatch(cells[0]) if cells else None
+        if match is None or match[0].strip() != match[0] or "," in match[0]:
+            return None
+        zone, length = _zone(match[4]), len(match[0])
+        written = np.array(cells)
+        if self.first not in (None, zone) or written.itemsize != 4 * length:
+            return None
+        digits = length - len(match[4] or "")
+        signs = written.view(np.uint32).reshape(len(cells), length)
+        same = [at for at in range(length) if at >= digits or not match[0][at].isdecimal()]
+        if (signs[:, same] != signs[0, same]).any() or not signs[:, -1].all():
+            return None
+        try:
+            times = written.astype(f"<U{digits}").astype("datetime64[ns]").astype(np.int64)
+        except ValueError:
+            return None
+        self.first = zone
+        return times - _offset_ns(zone)
 
     def _instants(self, parts: list[tuple[str, str] | None]) -> np.ndarray:
         whole = [part for part in parts if part]
