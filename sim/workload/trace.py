@@ -17,7 +17,7 @@ from sim.workload.chains import Chains
 from sim.workload.readers.formats import NAMES, missing
 from sim.workload.readers.read import JSON_SUFFIXES, read_source
 from sim.workload.readers.reading import Reading, reading_of
-from sim.workload.readers.source import source_of
+from sim.workload.readers.source import Source
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,7 +113,7 @@ def parse_trace(content: bytes, path: str, reading: Reading | str = "drop") -> T
 
 
 def _trace(path: str, reading: Reading, content: bytes | None) -> Trace:
-    found = read_source(source_of(path, content), reading)
+    found = read_source(Source(path, content), reading)
     columns = found.columns
     arrays = (columns.arrival_ns, columns.prompt_tokens, columns.output_tokens, columns.sessions,
               columns.classes, columns.priorities, columns.delay_ns)  # fmt: skip

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sim.workload.readers.cells import Cells
+from sim.workload.readers.formats import Format
 
 BLOCK_ROWS = 1 << 14
 
@@ -22,8 +23,10 @@ class Block:
 
 @dataclass(frozen=True)
 class Table:
-    """A file: its kind (csv, json, parquet or log), its columns, the line of its header, its rows."""
+    """A file: its format, its kind (csv, json, parquet or log), its columns, the line of its header, its
+    rows."""
 
+    form: Format
     kind: str
     header: tuple[str, ...]
     line: int

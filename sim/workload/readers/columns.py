@@ -24,7 +24,7 @@ from sim.workload.readers.cells import (
     tokens_of_texts,
 )  # fmt: skip
 from sim.workload.readers.faults import LineFaults
-from sim.workload.readers.formats import ARRIVAL_UNITS, NAMES, ROLES, Format, missing, named
+from sim.workload.readers.formats import ARRIVAL_UNITS, NAMES, ROLES, missing, named
 from sim.workload.readers.reading import Reading
 from sim.workload.readers.times import DIGITS, SAY_UNIT, DateTimes, clock, looks_dated, scaled
 
@@ -76,7 +76,7 @@ class Codes:
         )
 
 
-def roles_of(table: Table, form: Format, reading: Reading, place: str) -> dict[str, str]:
+def roles_of(table: Table, reading: Reading, place: str) -> dict[str, str]:
     """The column of each role that *table* has. Raises InputFault."""
     faults: list[str] = []
     roles = {}
@@ -87,7 +87,7 @@ def roles_of(table: Table, form: Format, reading: Reading, place: str) -> dict[s
             near = did_you_mean(column, table.header)
             faults.append(f"{place}: there is no column {column} (trace.columns.{role}){near}")
     for role in ROLES:
-        if role not in roles and (found := _found(table, form, role)):
+        if role not in roles and (found := _found(table, role)):
             roles[role] = found[0]
             if len(found) > 1:
                 what = f"the {role}" if role in ("arrival", "prompt", "output") else role
@@ -103,10 +103,10 @@ def roles_of(table: Table, form: Format, reading: Reading, place: str) -> dict[s
     return roles
 
 
-def _found(table: Table, form: Format, role: str) -> list[str]:
+def _found(table: Table, role: str) -> list[str]:
     if table.kind == "log":
         return [role] if role in table.header else []
-    own = [column for name in form.names.get(role, ()) for column in named(table.header, [name])]
+    own = [column for name in table.form.names.get(role, ()) for column in named(table.header, [name])]
     return own[:1] or named(table.header, NAMES[role])
 
 
@@ -131,14 +131,13 @@ class Typed:
     def __init__(
         self,
         table: Table,
-        form: Format,
         reading: Reading,
         faults: LineFaults,
         notes: dict[str, int],
         place: str,
     ) -> None:
-        self.form, self.reading, self.faults, self.notes = form, reading, faults, notes
-        self.roles = roles_of(table, form, reading, place)
+        self.form, self.reading, self.faults, self.notes = table.form, reading, faults, notes
+        self.roles = roles_of(table, reading, place)
         self.place, self.is_log = place, table.kind == "log"
         self.sessions, self.classes = Codes(), Codes()
         self._clock: CellReader | None = None

@@ -13,14 +13,15 @@ from sim.faults import InputFault
 from sim.workload.readers.blocks import BLOCK_ROWS, Block, Table
 from sim.workload.readers.cells import looks_numeric
 from sim.workload.readers.faults import LineFaults
-from sim.workload.readers.formats import NAMES
+from sim.workload.readers.formats import NAMES, recognise
+from sim.workload.readers.reading import Reading
 from sim.workload.readers.source import Source, text_lines
 
 Rows = list[list[str]]
 Lines = np.ndarray
 
 
-def csv_table(source: Source, faults: LineFaults) -> Table:
+def csv_table(source: Source, faults: LineFaults, reading: Reading) -> Table:
     """The file's header and rows; rows of another width, and second headers, become *faults*."""
     groups = _groups(source)
     lines, rows = next(groups, (np.empty(0, dtype=np.int64), []))
@@ -29,7 +30,13 @@ def csv_table(source: Source, faults: LineFaults) -> Table:
     header = tuple(name.strip() for name in rows[0])
     _check_header(header, f"{source.path}:{lines[0]}")
     first = (lines[1:], rows[1:])
-    return Table("csv", header, int(lines[0]), _blocks(header, first, groups, faults))
+    return Table(
+        recognise(header, "csv", reading),
+        "csv",
+        header,
+        int(lines[0]),
+        _blocks(header, first, groups, faults),
+    )
 
 
 def _blocks(

@@ -153,6 +153,8 @@ def recognise(header: Sequence[str], kind: str, reading: Reading) -> Format:
                 f"trace.format {reading.format} is unknown{did_you_mean(reading.format, known, show=20)}"
             )
         return named_so[0]
+    if reading.pattern is not None:
+        return next(each for each in FORMATS if each.name == "pattern")
     there = {column.lower() for column in header}
     fitting = (
         each

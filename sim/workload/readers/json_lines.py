@@ -48,7 +48,7 @@ def json_table(source: Source, faults: LineFaults, reading: Reading) -> Table:
         first = list(islice(placed, _BLOCK_RECORDS))
         header = tuple(dict.fromkeys(chain.from_iterable(record for _, record in first)))
         placed = chain(first, placed)
-    return Table("json", header, first[0][0] if first else 1, _blocks(placed))
+    return Table(form, "json", header, first[0][0] if first else 1, _blocks(placed))
 
 
 def _flat(flatten: Callable[[Record], Iterable[Any]], placed: Iterator[Placed]) -> Iterator[Placed]:

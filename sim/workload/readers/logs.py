@@ -17,13 +17,12 @@ _BLOCK_LINES = 1 << 15
 
 def log_table(source: Source, reading: Reading, notes: dict[str, int]) -> Table:
     """The lines that the pattern finds something in; *notes* counts the others."""
-    pattern = _pattern(reading)
-    header = tuple(pattern.groupindex)
-    return Table("log", header, 1, _blocks(source, pattern, notes))
+    form = recognise((), "log", reading)
+    pattern = _pattern(reading.pattern or form.pattern)
+    return Table(form, "log", tuple(pattern.groupindex), 1, _blocks(source, pattern, notes))
 
 
-def _pattern(reading: Reading) -> re.Pattern[str]:
-    text = reading.pattern or recognise((), "log", reading).pattern
+def _pattern(text: str) -> re.Pattern[str]:
     try:
         pattern = re.compile(text)
     except re.error as error:

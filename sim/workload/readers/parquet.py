@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 from sim.faults import InputFault
 from sim.workload.readers.blocks import BLOCK_ROWS, Block, Table
 from sim.workload.readers.cells import Cells, cell_of
+from sim.workload.readers.formats import recognise
+from sim.workload.readers.reading import Reading
 from sim.workload.readers.source import Source
 
 if TYPE_CHECKING:
@@ -15,16 +17,17 @@ if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
 
-def parquet_table(source: Source) -> Table:
+def parquet_table(source: Source, reading: Reading) -> Table:
     """The file's columns; a row's line is its number, from 1."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
-        file = pq.ParquetFile(source.open())
+        file = pq.ParquetFile(source.path if source.content is None else pa.BufferReader(source.content))
     except (OSError, pa.ArrowException) as error:
         raise InputFault(f"{source.path} is no whole Parquet file ({error})") from None
-    return Table("parquet", tuple(file.schema_arrow.names), 1, _blocks(source.path, file))
+    header = tuple(file.schema_arrow.names)
+    return Table(recognise(header, "parquet", reading), "parquet", header, 1, _blocks(source.path, file))
 
 
 def _blocks(path: str, file: pq.ParquetFile) -> Iterator[Block]:

@@ -14,7 +14,7 @@ from sim.workload.readers.blocks import Table
 from sim.workload.readers.columns import ARRAYS, Columns, Typed
 from sim.workload.readers.csv_rows import csv_table
 from sim.workload.readers.faults import LineFaults
-from sim.workload.readers.formats import Format, recognise
+from sim.workload.readers.formats import Format
 from sim.workload.readers.json_lines import json_table
 from sim.workload.readers.logs import log_table
 from sim.workload.readers.order import in_order
@@ -44,8 +44,7 @@ def read_source(source: Source, reading: Reading) -> Recorded:
     faults = LineFaults(source.path)
     notes: dict[str, int] = {}
     table = _table(source, reading, faults, notes)
-    form = recognise(table.header, table.kind, reading)
-    typed = Typed(table, form, reading, faults, notes, f"{source.path}:{table.line}")
+    typed = Typed(table, reading, faults, notes, f"{source.path}:{table.line}")
     columns = _together([typed(block) for block in table.blocks])
     faults.raise_any()
     if len(columns.lines) == 0:
@@ -56,14 +55,14 @@ def read_source(source: Source, reading: Reading) -> Recorded:
         columns = in_order(columns, source.path, typed.local, notes)
     chains = None
     if columns.ids is not None and any(map(len, columns.ids)):
-        chains = Chains.of(columns.ids, columns.lines.tolist(), form.block_tokens)
-    return Recorded(form, table.header, columns, tuple(typed.classes.numbers), chains, notes)
+        chains = Chains.of(columns.ids, columns.lines.tolist(), table.form.block_tokens)
+    return Recorded(table.form, table.header, columns, tuple(typed.classes.numbers), chains, notes)
 
 
 def _table(source: Source, reading: Reading, faults: LineFaults, notes: dict[str, int]) -> Table:
     head = source.head()
     if head[:4] == b"PAR1":
-        return parquet_table(source)
+        return parquet_table(source, reading)
     refuse_binary(source, head)
     has_objects = head.lstrip(b"\xef\xbb\xbf \r\n")[:1] == b"{"
     is_log = source.name.endswith(LOG_SUFFIXES) and not has_objects
@@ -71,7 +70,7 @@ def _table(source: Source, reading: Reading, faults: LineFaults, notes: dict[str
         return log_table(source, reading, notes)
     if has_objects or source.name.endswith(JSON_SUFFIXES):
         return json_table(source, faults, reading)
-    return csv_table(source, faults)
+    return csv_table(source, faults, reading)
 
 
 def _nothing(notes: dict[str, int]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import BinaryIO
@@ -25,10 +25,14 @@ _PACKED = {
 
 @dataclass(frozen=True)
 class Source:
-    """A file, by what opens its bytes; *path* names it in faults."""
+    """The file at *path*, which names it in faults; or its *content* where that is at hand."""
 
     path: str
-    open: Callable[[], BinaryIO]
+    content: bytes | None = None
+
+    def open(self) -> BinaryIO:
+        """The file's bytes, as they are."""
+        return open(self.path, "rb") if self.content is None else io.BytesIO(self.content)
 
     @property
     def name(self) -> str:
@@ -39,11 +43,6 @@ class Source:
         """The first bytes, unpacked."""
         with unpacked(self) as file:
             return file.read(size)
-
-
-def source_of(path: str, content: bytes | None = None) -> Source:
-    """The file at *path*, or *content* in its place."""
-    return Source(path, lambda: open(path, "rb") if content is None else io.BytesIO(content))
 
 
 @contextmanager
