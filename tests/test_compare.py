@@ -111,7 +111,8 @@ def test_what_differs_is_the_keys_with_the_place_of_each(small: sim.Scenario, tm
         ({"workload.lengths": MIXTURE}, ("prompt lengths", "answer lengths")),
         ({"workload.arrivals.kind": "constant"}, ()),
         ({"load": {"concurrency": 4}}, ("arrivals",)),
-        ({"workload.patience": {"kind": "exponential", "mean_s": 9}}, ("patience",)),
+        ({"workload.patience": {"kind": "exponential", "mean_s": 9}}, ()),
+        ({"workload.arrivals": {"kind": "gamma", "cv": 3}}, ("arrivals",)),
     ],
 )  # fmt: skip
 def test_which_draws_are_not_shared_is_told(
@@ -200,3 +201,18 @@ def test_an_interrupt_leaves_whole_seeds(small: sim.Scenario, monkeypatch: pytes
     assert (found.seeds, found.missing) == ((1, 2), 3)
     assert {len(one.points) for one in found.scenarios} == {2}
     assert all(isinstance(one, Compared) for one in found.scenarios)
+
+
+def test_a_tenant_beside_another_is_compared_class_by_class(small: sim.Scenario) -> None:
+    """At the first's own rate all its draws are shared; its latencies stand beside those of everybody."""
+    chat = {"chat": {"share": 4}}
+    one = small.replace({"workload.classes": chat})
+    heavy = {"share": 1, "lengths": {**LENGTHS, "prompt_mean": 4000}}
+    two = small.replace({"workload.classes": {**chat, "heavy": heavy}, "load.rate_per_s": 5})
+    assert not_shared(one, two) == ()
+    found = numbers(compare([one, two], seeds=2, workers=1))
+    assert "by_class.heavy.ttft_s.p99" not in found
+    gap = found["by_class.chat.ttft_s.p99"]
+    own = sim.simulate(two).summary()["by_class"]["chat"]["ttft_s"]["p99"]
+    assert gap["values"][0] == own != found[TTFT]["values"][0]
+    assert gap["difference"]["mean"] > 0

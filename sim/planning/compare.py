@@ -17,7 +17,6 @@ from sim.planning.differing import Changed, changed_keys, not_shared
 from sim.planning.grid import SEED, Point, fingerprint
 from sim.planning.journal import opened
 from sim.planning.paired import Difference, Number, Values, difference, mean_of
-from sim.planning.points_table import flat
 from sim.planning.runs import Runs, check_workers
 from sim.planning.search import Progress
 from sim.planning.wording import joined
@@ -36,6 +35,7 @@ NUMBERS = (
         for statistic in ("p50", "p99")
     ),
     Number("goodput_fraction", "goodput", "share", 1),
+    Number("windows.share_in_violation", "windows in violation", "share", -1),
     Number("request_goodput", "good requests/s", "rate", 1),
     Number("request_throughput", "requests/s", "rate", 1),
     Number("output_throughput", "output tokens/s", "rate", 1),
@@ -50,15 +50,13 @@ NUMBERS = (
     Number("requests.retries", "retries", "count", -1),
     Number("cost.usd_per_1m_output_tokens", "$ per 1M output tokens", "usd", -1),
 )
-"""What is compared, in the order in which it is told."""
+"""What is compared, in the order in which it is told; then, where classes stand side by side, for each:"""
+OF_A_CLASS = ("ttft_s.p50", "ttft_s.p99", "tpot_s.p50", "tpot_s.p99", "goodput_fraction")
 
 
 @dataclass(frozen=True)
 class Compared:
-    """One scenario of a comparison: its runs, one a seed, what differs from the first and which draws do.
-
-    *values* holds for each of `NUMBERS`, by path, one value a seed (None: undefined there).
-    """
+    """One scenario of a comparison: its runs, one a seed, what differs from the first and which draws do."""
 
     name: str
     scenario: Scenario
@@ -75,10 +73,14 @@ class Compared:
     def summaries(self) -> list[dict[str, Any]]:
         return [point.summary for point in self.points if point.summary is not None]
 
-    @cached_property
-    def values(self) -> dict[str, Values]:
-        rows = [flat(summary) for summary in self.summaries]
-        return {number.path: [row.get(number.path) for row in rows] for number in NUMBERS}
+    def values(self, number: Number) -> Values:
+        """One a seed; None where it is undefined."""
+        return [_at(summary, number.path) for summary in self.summaries]
+
+    @property
+    def classes(self) -> list[str]:
+        """The traffic classes of its requests."""
+        return list(dict.fromkeys(name for summary in self.summaries for name in summary["by_class"]))
 
     @property
     def warnings(self) -> list[str]:
@@ -125,13 +127,25 @@ class Comparison:
 
     def difference(self, other: Compared, number: Number) -> Difference:
         """Of *other*'s *number* to the first scenario's."""
-        return difference(self.first.values[number.path], other.values[number.path], self.confidence)
+        return difference(self.first.values(number), other.values(number), self.confidence)
+
+    @cached_property
+    def compared(self) -> tuple[Number, ...]:
+        """`NUMBERS`, and those of the first scenario's classes where they stand beside others."""
+        mixed = any(len(one.classes) > 1 for one in self.scenarios)
+        names = self.first.classes if mixed else []
+        of_a_class = [number for number in NUMBERS if number.path in OF_A_CLASS]
+        return (*NUMBERS, *(_of_class(name, number) for name in names for number in of_a_class))
 
     @cached_property
     def numbers(self) -> tuple[Number, ...]:
         """Those that are defined and not zero in some run."""
-        runnable = [one for one in self.scenarios if one.fault is None]
-        return tuple(n for n in NUMBERS if any(any(one.values[n.path]) for one in runnable))
+        return tuple(n for n in self.compared if any(any(one.values(n)) for one in self.scenarios))
+
+    def numbers_of(self, other: Compared) -> tuple[Number, ...]:
+        """Those to tell of *other*: of the classes only where it has more than one, or the first does."""
+        mixed = len(other.classes) > 1 or len(self.first.classes) > 1
+        return tuple(n for n in self.numbers if mixed or not n.path.startswith("by_class."))
 
     @cached_property
     def warnings(self) -> tuple[str, ...]:
@@ -160,16 +174,16 @@ class Comparison:
         }
         if one.fault is not None:
             return head
-        numbers = {number.path: self._number(one, number) for number in NUMBERS}
+        numbers = {number.path: self._number(one, number) for number in self.compared}
         told = {"unstable_runs": one.unstable, "warnings": one.warnings, "binding": one.binding}
         return {**head, **told, "numbers": numbers}
 
     def _number(self, one: Compared, number: Number) -> dict[str, Any]:
-        values = one.values[number.path]
+        values = one.values(number)
         entry = {"value": mean_of(values), "values": list(values)}
         if one is self.first:
             return entry
-        found, of_first = self.difference(one, number), mean_of(self.first.values[number.path])
+        found, of_first = self.difference(one, number), mean_of(self.first.values(number))
         relative = found.mean / of_first if found.mean is not None and of_first else None
         return {**entry, "difference": {**found.as_dict(), "relative": relative}}
 
@@ -270,6 +284,17 @@ def _comparison(
         for i, scenario in enumerate(scenarios)
     )
     return Comparison(compared, tuple(ready), CONFIDENCE, sum(map(_is_missing, points)), notes)
+
+
+def _of_class(name: str, number: Number) -> Number:
+    return replace(number, path=f"by_class.{name}.{number.path}", name=f"{name}: {number.name}")
+
+
+def _at(summary: dict[str, Any], path: str) -> Any:
+    value: Any = summary
+    for part in path.split("."):
+        value = value.get(part) if isinstance(value, dict) else None
+    return value
 
 
 def _is_missing(point: Point) -> bool:

@@ -18,7 +18,7 @@ LOOKED_AT = 256  # requests: enough to tell a draw from another one
 SAME_ORDER = 0.99  # rank correlation of two columns that are the same draws, scaled
 _OWN = ("run.seed",)  # the comparison's
 _NAMED = ("hardware", "model")  # a file's name stands for all that is in it
-_COLUMNS = {"prompt_tokens": "prompt lengths", "output_tokens": "answer lengths", "patience_s": "patience"}
+COLUMNS = ("arrivals", "prompt lengths", "answer lengths", "patience")
 
 
 @dataclass(frozen=True)
@@ -76,34 +76,43 @@ def _source(scenario: Scenario, key: str) -> str:
 def not_shared(first: Scenario, other: Scenario) -> tuple[str, ...]:
     """Which of arrivals, prompt lengths, answer lengths and patience are other draws in the two.
 
-    A column that is the other one scaled (another rate, another mean) is the same draw. Judged by the
-    first requests of the first scenario's seed; what neither draws is shared.
+    A column that is the other one scaled (another rate, another mean) is the same draw. Judged by the first
+    requests of the first scenario's seed, class by class; what only one has, the keys that differ tell.
     """
-    if "concurrency" in first.load or "concurrency" in other.load:
-        arrivals = [] if first.load == other.load else ["arrivals"]
-    else:
-        arrivals = None
-    a, b = _begun(first, first.run["seed"]), _begun(other, first.run["seed"])
+    a, b = (_begun(one, first.run["seed"]) for one in (first, other))
     if a is None or b is None:
         return ()  # its runs will say why
-    if arrivals is None:
-        gaps = (np.diff(requests.arrival_s) for requests in (a, b))
-        arrivals = [] if _same_draws(*gaps) else ["arrivals"]
-    columns = ((getattr(a, name), getattr(b, name), words) for name, words in _COLUMNS.items())
-    return (*arrivals, *(words for x, y, words in columns if not _same_draws(x, y)))
+    waits = [one.load.get("concurrency") for one in (first, other)]
+    found = {"arrivals"} if waits[0] != waits[1] else set()
+    for name, rows in a.items():
+        found |= {words for words in rows if name in b and not _same_draws(rows[words], b[name].get(words))}
+    return tuple(words for words in COLUMNS if words in found)
 
 
-def _begun(scenario: Scenario, seed: int) -> Requests | None:
+def _begun(scenario: Scenario, seed: int) -> dict[str, dict[str, np.ndarray]] | None:
+    """By class, the columns of the first requests; a single class has no name."""
     run = {"requests": LOOKED_AT, "seed": seed}
     try:
-        return generate(scenario.workload, scenario.load, run)
+        requests = generate(scenario.workload, scenario.load, run)
     except InputFault:
         return None
+    if requests.classes is None:
+        return {"": _columns(requests, slice(None))}
+    rows = {name: np.flatnonzero(requests.classes == i) for i, name in enumerate(requests.class_names)}
+    return {name: _columns(requests, which) for name, which in rows.items()}
 
 
-def _same_draws(a: np.ndarray | None, b: np.ndarray | None) -> bool:
-    if a is None or b is None:
-        return a is b
+def _columns(requests: Requests, rows: np.ndarray | slice) -> dict[str, np.ndarray]:
+    columns = (requests.arrival_s, requests.prompt_tokens, requests.output_tokens, requests.patience_s)
+    found = {
+        words: column[rows] for words, column in zip(COLUMNS, columns, strict=True) if column is not None
+    }
+    return {**found, "arrivals": np.diff(found["arrivals"])}
+
+
+def _same_draws(a: np.ndarray, b: np.ndarray | None) -> bool:
+    if b is None:
+        return True  # only one draws them
     count = min(len(a), len(b))
     a, b = a[:count], b[:count]
     if count < 2 or _constant(a) or _constant(b):

@@ -69,11 +69,11 @@ def rows_of(comparison: Comparison, other: Compared) -> list[Row]:
     return [
         Row(
             number,
-            mean_of(comparison.first.values[number.path]),
-            mean_of(other.values[number.path]),
+            mean_of(comparison.first.values(number)),
+            mean_of(other.values(number)),
             comparison.difference(other, number),
         )
-        for number in comparison.numbers
+        for number in comparison.numbers_of(other)
     ]
 
 
@@ -100,7 +100,7 @@ def _overview_cells(comparison: Comparison, one: Compared, numbers: list[Number]
         if one.fault is not None:
             yield "-"
             continue
-        value = value_words(found, mean_of(one.values[found.path]))
+        value = value_words(found, mean_of(one.values(found)))
         mark = "" if one is comparison.first else f" ({_mark(comparison, one, found)})"
         yield f"{value}{mark}"
 
@@ -111,7 +111,7 @@ def _mark(comparison: Comparison, one: Compared, found: Number) -> str:
         return "="
     if difference.seen is False:
         return "~"
-    relative = _over(difference.mean, mean_of(comparison.first.values[found.path]))
+    relative = _over(difference.mean, mean_of(comparison.first.values(found)))
     return signed(found, difference.mean) if relative is None else percent_words(relative)
 
 
