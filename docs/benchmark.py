@@ -55,8 +55,8 @@ TESTS = {
         "People leave before their answer is complete. All latencies get better, which is no merit of the"
         " server: who leaves makes room, and only those who stayed are measured. Look at useful tokens "
         "against output tokens, at goodput, and at what a million tokens costs.",
-        ("requests.cancelled", "goodput_fraction", "output_throughput", "useful_output_throughput", "ttft_s.p99",
-         "cost.usd_per_1m_output_tokens"),
+        ("requests.cancelled", "goodput_fraction", "output_throughput", "useful_output_throughput",
+         "ttft_s.p99", "cost.usd_per_1m_output_tokens"),
     ),
     "bursts": Test(
         "The same requests a second in the mean, but in bursts at twice the rate, which is above the "
@@ -87,10 +87,11 @@ Written by `docs/benchmark.py` from the runs of
 kneesim compare benchmark --out out/benchmark
 ```
 
-A server that was measured with one kind of traffic was measured for that traffic alone. `scenarios/benchmark/` has a
-chat service well below its knee (`base.yaml`) and seven small scenarios on it, each with one thing changed. They run on
-the same random numbers, so that the differences are those of the change ([how to read them](compare.md)). Put your own
-model, card and limits into all of them with `key=value`, or write a `base.yaml` of your own beside copies of the seven.
+A server that was measured with one kind of traffic was measured for that traffic alone.
+`scenarios/benchmark/` has a chat service well below its knee (`base.yaml`) and seven small scenarios on it,
+each with one thing changed. They run on the same random numbers, so that the differences are those of the
+change ([how to read them](compare.md)). Put your own model, card and limits into all of them with
+`key=value`, or write a `base.yaml` of your own beside copies of the seven.
 """
 
 
