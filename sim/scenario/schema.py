@@ -11,6 +11,7 @@ from sim.scenario.class_keys import CLASSES_KEYS, TENANT_KEYS, class_keys
 from sim.scenario.engine_keys import ENGINE_ORIGIN_KEYS, engine_file_keys, engine_settings
 from sim.scenario.hardware_keys import HARDWARE_KEYS, PROVENANCE_KEYS
 from sim.scenario.keys import Group, Key, Placeholder, grouped
+from sim.scenario.people_keys import PEOPLE_KEYS
 from sim.scenario.sharing_keys import SHARING_KEYS
 from sim.scenario.trace_keys import TRACE_KEYS
 
@@ -270,10 +271,7 @@ WORKLOAD_KEYS = (
     Key("lengths.cv", "number", "Coefficient of variation of prompts and of outputs.", minimum=0,
         when=("lengths.kind", ("lognormal",))),
     *SHARING_KEYS,
-    Key("patience", "mapping", "How long after its send a client gives up, "
-        "wherever its request is then; none does if absent."),
-    Key("patience.kind", "choice", "Its distribution.", required=True, choices=("fixed", "exponential")),
-    Key("patience.mean_s", "seconds", "Its mean.", above=0, required=True),
+    *PEOPLE_KEYS,
     Key("priorities", "mapping", "How urgent requests are, for engine.scheduling_policy priority; all are "
         "equally so if absent."),
     Key("priorities.weights", "number", "Shares of the requests with priority 0 (the most urgent), 1, 2 and "

@@ -27,6 +27,7 @@ class Decoding:
         "num_decode",
         "opening",
         "origins",
+        "stopping",
     )
 
     def __init__(self, block_size: int) -> None:
@@ -36,6 +37,7 @@ class Decoding:
         self.opening = [0] * block_size  # iteration modulo block_size -> blocks taken in it
         self.finishing: list[tuple[int, int, Sequence]] = []  # heap; entries that went stale stay in it
         self.batch_changed = True  # somebody began or stopped decoding since this was last reset
+        self.stopping: list[Sequence] = []  # just read as far as their readers do; whoever hears it clears it
         self._serial = 0
 
     def start(self, sequence: Sequence, origin: int, iteration: int) -> None:
@@ -46,9 +48,19 @@ class Decoding:
         self.origins += origin
         self.opening[(1 - origin) % self.block_size] += 1
         self.batch_changed = True
-        sequence.finish_iteration = last = iteration + sequence.output_tokens - sequence.generated
+        if sequence.read_tokens and sequence.generated == sequence.read_tokens:
+            self._stop_reading(sequence)
+        last = sequence.read_tokens or sequence.output_tokens
+        self._finish_at(sequence, iteration + last - sequence.generated)
+
+    def _finish_at(self, sequence: Sequence, iteration: int) -> None:
+        sequence.finish_iteration = iteration
         self._serial = serial = self._serial + 1
-        heappush(self.finishing, (last, serial, sequence))
+        heappush(self.finishing, (iteration, serial, sequence))
+
+    def _stop_reading(self, sequence: Sequence) -> None:
+        sequence.read_tokens = 0
+        self.stopping.append(sequence)
 
     def stop(self, sequence: Sequence) -> None:
         """*sequence* decodes no longer; what it holds is left to the caller."""
@@ -60,12 +72,17 @@ class Decoding:
         sequence.finish_iteration = 0
 
     def due(self, iteration: int) -> list[Sequence]:
-        """Those whose last token comes in *iteration*; they stop."""
+        """Those whose last token comes in *iteration*; they stop. Those whose reader leaves with it go on."""
         finishing = self.finishing
         ended = []
         while finishing and finishing[0][0] <= iteration:
             at, _, sequence = heappop(finishing)
-            if sequence.finish_iteration == at:
+            if sequence.finish_iteration != at:
+                continue
+            if sequence.read_tokens:
+                self._finish_at(sequence, at + sequence.output_tokens - sequence.read_tokens)
+                self._stop_reading(sequence)
+            else:
                 self.stop(sequence)
                 ended.append(sequence)
         return ended

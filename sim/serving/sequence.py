@@ -33,6 +33,7 @@ class Sequence:
         "output_tokens",
         "priority",
         "prompt_tokens",
+        "read_tokens",
         "reserved_tokens",
         "state",
     )
@@ -41,6 +42,7 @@ class Sequence:
         self.index = index  # its row in the records, in order of arrival
         self.prompt_tokens = prompt_tokens
         self.output_tokens = output_tokens  # at which it stops
+        self.read_tokens = 0  # of its answer, then its reader leaves; 0: stays, or has left
         self.priority = 0  # smaller is more urgent
         self.content: Content | None = None  # what its tokens are, where that matters
         self.admission = 0  # rises along the running sequences

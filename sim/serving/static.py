@@ -47,6 +47,7 @@ class StaticScheduler:
         self.held_by = NOTHING
         self.blocks_in_use = 0
         self.batch_changed = True
+        self.stopping: list[Sequence] = []  # just read as far as their readers do
         self._group: list[Sequence] = []
         self._started = 0  # iteration of the group's prefill
         self._padded_prompt = 0
@@ -125,8 +126,12 @@ class StaticScheduler:
             if sequence.state == PREFILL:
                 sequence.generated = 1
                 sequence.state = DECODE
-                sequence.finish_iteration = iteration + sequence.output_tokens - 1
+                sequence.finish_iteration = iteration + (sequence.read_tokens or sequence.output_tokens) - 1
                 self.batch_changed = True
+            if sequence.finish_iteration <= iteration and sequence.read_tokens:
+                sequence.finish_iteration += sequence.output_tokens - sequence.read_tokens
+                sequence.read_tokens = 0
+                self.stopping.append(sequence)
             if sequence.finish_iteration <= iteration:
                 sequence.generated = sequence.output_tokens
                 self._end(sequence)

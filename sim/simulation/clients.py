@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,9 +10,9 @@ import numpy as np
 from simpy import Environment, Event, Timeout
 from simpy.events import NORMAL
 
-from sim.serving.prefix_cache import Content
-from sim.serving.sequence import Sequence
+from sim.serving.sequence import Sequence as EngineSequence
 from sim.simulation.alarm import Alarm
+from sim.simulation.callers import Callers, Habits, tell
 from sim.simulation.front_end import FrontEnd
 from sim.simulation.recorder import CANCELLED, NEVER_SCHEDULABLE, Recorder
 from sim.simulation.replica import Replica
@@ -39,13 +39,21 @@ def open_loop(
     replica: Replica,
     recorder: Recorder,
     progress: Progress | None = None,
+    habits: Sequence[Habits] = (Habits(),),
 ) -> None:
     """Send every request at its own time, whatever became of the others.
 
     Requests that are not *schedulable* (bool, one a request) are refused on arrival; a request with
     finite patience is given up *patience_s* after its send, wherever it is then: an abort at the
-    instant at which an iteration ends comes before its output.
+    instant at which an iteration ends comes before its output. *habits* are those of each class.
     """
+    if not only_send(requests, habits):
+        callers = Callers(env, requests, schedulable, front_end, replica, recorder, habits)
+        alarm = Alarm([])
+        calling = _calling(env, alarm, requests, callers, progress)
+        alarm.calls.append(calling.send)
+        next(calling)
+        return
     send_pieces(env, [Piece(requests, schedulable)], front_end, replica, recorder, progress, len(requests))
 
 
@@ -71,6 +79,18 @@ def send_pieces(
     sending = _sending(env, alarm, pieces, front_end, replica, recorder, told)
     alarm.calls.append(sending.send)
     next(sending)
+
+
+def only_send(requests: Requests, habits: Sequence[Habits]) -> bool:
+    """Whether clients do nothing but send, and perhaps give up after a time."""
+    columns = (
+        requests.first_token_patience_s,
+        requests.queue_patience_s,
+        requests.stop_after,
+        requests.silent,
+    )
+    plain = all(own.retries is None and own.connections is None for own in habits)
+    return plain and all(column is None for column in columns)
 
 
 def _sending(
@@ -100,7 +120,7 @@ def _sending(
                 replica.go_on()
                 yield
                 now = at_s
-            sequence = Sequence(index, prompt, output)
+            sequence = EngineSequence(index, prompt, output)
             if particular:
                 tell(sequence, index - first, requests, block_size)
             replica.submit(sequence)
@@ -111,12 +131,19 @@ def _sending(
     yield  # nobody resumes it
 
 
-def tell(sequence: Sequence, request: int, requests: Requests, block_size: int) -> None:
-    """Say of *sequence* what not all of *requests* have: how urgent it is, and what its tokens are."""
-    if requests.priorities is not None:
-        sequence.priority = int(requests.priorities[request])
-    if requests.contents is not None:
-        sequence.content = Content(block_size, *requests.contents.of(request))
+def _calling(
+    env: Environment, alarm: Alarm, requests: Requests, callers: Callers, progress: Progress | None
+) -> Generator[None, Event, None]:
+    """Have all of *requests* sent at their times by *callers*."""
+    for index, at_s in enumerate(requests.arrival_s.tolist()):
+        if progress and index % _CHUNK == 0:
+            progress(index, len(requests), "sent")
+        if at_s > env.now:
+            alarm.callbacks = alarm.calls
+            env.schedule(alarm, NORMAL, at_s - env.now)
+            yield
+        callers.send(index)
+    yield  # nobody resumes it
 
 
 class ClosedLoop:
@@ -124,73 +151,45 @@ class ClosedLoop:
 
     Requests are sent in the order of the workload's rows, each by the user who is next to send;
     ``requests.arrival_s`` is filled in as they go. The think time after request i is *think_s*[i],
-    whoever sent it. A request that is refused or given up frees its user, at once, like one that is
-    answered.
+    whoever sent it. A request that is refused or given up for good frees its user, at once, like one that
+    is answered.
     """
 
     def __init__(
         self,
         env: Environment,
         requests: Requests,
-        schedulable: np.ndarray,
-        front_end: FrontEnd,
-        replica: Replica,
-        recorder: Recorder,
+        callers: Callers,
         think_s: np.ndarray,
         progress: Progress | None = None,
     ) -> None:
-        self.env, self.requests, self.front_end = env, requests, front_end
-        self.replica, self.recorder, self.think_s = replica, recorder, think_s
-        self.schedulable, self.progress = schedulable, progress
+        self.env, self.requests, self.callers = env, requests, callers
+        self.think_s, self.progress = think_s, progress
         self._next = 0
-        replica.left = self._answered
+        callers.done = self._answered
 
     def start(self, users: int) -> None:
         """Every user sends a first request at t = 0."""
         for _ in range(min(users, len(self.requests))):
-            self._later(0.0, self._send)
+            self._later(0.0)
 
-    def _later(self, delay_s: float, then: Callable[[Event], None], value: Any = None) -> None:
-        Timeout(self.env, delay_s, value).callbacks.append(then)
+    def _later(self, delay_s: float) -> None:
+        Timeout(self.env, delay_s).callbacks.append(self._send)
 
     def _answered(self, request: int, at_s: float) -> None:
         """The user of *request* is done with it *at_s*, which may lie ahead of SimPy's clock."""
         if self._next < len(self.requests):
-            self._later(at_s - self.env.now + float(self.think_s[request]), self._send)
+            self._later(at_s - self.env.now + float(self.think_s[request]))
 
     def _send(self, _event: Event) -> None:
-        request, now = self._next, self.env.now
+        request = self._next
         if request == len(self.requests):
             return  # as many as were asked for have been sent
         if self.progress and request % _CHUNK == 0:
             self.progress(request, len(self.requests), "sent")
         self._next = request + 1
-        self.requests.arrival_s[request] = now
-        if not self.schedulable[request]:
-            self._turned_away(request, NEVER_SCHEDULABLE, now)
-            return
-        row = slice(request, request + 1)
-        arrival_s, prompts = self.requests.arrival_s[row], self.requests.prompt_tokens[row]
-        self.recorder.queued_s[request] = queued_s = self.front_end.pass_through(arrival_s, prompts).item()
-        patience_s = self.requests.patience_s
-        leave_s = now + (np.inf if patience_s is None else float(patience_s[request]))
-        if leave_s <= queued_s:  # still in the front end
-            self._turned_away(request, CANCELLED, leave_s)
-            return
-        sequence = Sequence(request, prompts.item(), self.requests.output_tokens[row].item())
-        tell(sequence, request, self.requests, self.replica.scheduler.block_size)
-        self._later(queued_s - now, self._submit, sequence)
-        if leave_s < np.inf:
-            self._later(leave_s - now, self.replica.give_up, sequence)
-
-    def _submit(self, event: Event) -> None:
-        sequence: Any = event.value
-        self.replica.submit(sequence)
-
-    def _turned_away(self, request: int, status: int, at_s: float) -> None:
-        self.recorder.status[request] = status
-        self.recorder.finish_s[request] = at_s
-        self._answered(request, at_s)
+        self.requests.arrival_s[request] = self.env.now
+        self.callers.send(request)
 
 
 def _admissible(

@@ -37,3 +37,10 @@ class FrontEnd:
         if len(ends_s):
             self.free_at_s = float(ends_s[-1])
         return ends_s + on_grid(self.latency_s)
+
+    def pass_one(self, arrival_s: float, prompt_tokens: int) -> float:
+        """`pass_through` of a single request."""
+        service_s = on_grid(self.service_s + prompt_tokens * self.prompt_token_s)
+        self.busy_s += service_s
+        self.free_at_s = max(arrival_s, self.free_at_s) + service_s
+        return self.free_at_s + on_grid(self.latency_s)

@@ -73,8 +73,8 @@ class PassingRecorder(Recorder):
         for name, log in mine.items():
             log[log.dtype.names[0]] -= first  # type: ignore[index]
             setattr(taken, name, bytearray(log.tobytes()))
-        for row in [row for row in self.partial_answers if row < last]:
-            taken.partial_answers[row - first] = self.partial_answers.pop(row)
+        for row in [row for row in self.given_up if row < last]:
+            taken.given_up[row - first] = self.given_up.pop(row)
         self._hand_over_steps(taken, mine["stretches"], needed_row)
         taken.settled_s = settled_s
         return taken

@@ -14,7 +14,7 @@ from typing import Any
 
 from sim.serving.scheduler import Scheduler
 from sim.serving.sequence import DONE, Sequence
-from sim.simulation.recorder import CANCELLED, UNFINISHED
+from sim.simulation.recorder import CANCELLED
 from sim.simulation.replica import Replica
 
 
@@ -52,9 +52,8 @@ class PipelinedReplica(Replica):
 
     def abort(self, sequence: Sequence, status: int = CANCELLED) -> None:
         """*sequence* leaves; its blocks are free when the step after the one that runs ends."""
-        if sequence.state == DONE or self.recorder.status[sequence.index] != UNFINISHED:
+        if not self._goes(sequence, status):
             return
-        self._turn_away(sequence, status)
         entry = next((entry for entry in self._lobby if entry[1] is sequence), None)
         if entry is not None:
             self._lobby.remove(entry)
@@ -69,12 +68,17 @@ class PipelinedReplica(Replica):
                 self._ring(end_s - self.env.now)
 
     def _leap_until(self, at_s: float) -> float:
-        """Leap no further than the iteration after the one in progress *at_s*: it does not see who comes."""
+        """Leap no further than the iteration after the one in progress *at_s*: it does not see who comes.
+
+        Who comes as one ends is seen by the one after the next, which is formed then.
+        """
         batch, done, planned = self._batch, self._done, self._leap
         self._until_s = at_s
-        count, elapsed_s = batch.reaches(at_s - batch.start_s, done + planned)
-        if count <= done:  # this very instant, at which the leap begins
-            count, elapsed_s = done + 1, batch.elapsed_s(done + 1)
+        began_s = batch.elapsed_s(done) if done else 0.0
+        if at_s - batch.start_s <= began_s:  # this very instant, at which the leap begins
+            count, elapsed_s = done, began_s
+        else:
+            count, elapsed_s = batch.reaches(at_s - batch.start_s, done + planned)
         if count < done + planned:
             self._began_s = batch.start_s + elapsed_s
             count, elapsed_s = count + 1, batch.elapsed_s(count + 1)

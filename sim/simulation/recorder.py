@@ -32,6 +32,9 @@ STEP = np.dtype(
 STRETCH = np.dtype([("stretch_request", "i4"), ("stretch_first_row", "i4"), ("stretch_last_row", "i4")])
 GAP = np.dtype([("gap_request", "i4"), ("gap_s", "f8")])
 TURN = np.dtype([("turn_request", "i4"), ("turn_s", "f8"), ("turn_to", "i1")])
+ATTEMPT = np.dtype(
+    [("attempt_request", "i4"), ("attempt_sent_s", "f8"), ("attempt_left_s", "f8"), ("attempt_status", "i1")]
+)
 PREEMPTED, RESUMED, DECODING_AGAIN = range(3)  # what a request turns to
 
 # Rows are packed as they come: one call a row, and the array is a view of the bytes.
@@ -39,15 +42,16 @@ pack_step = Struct("=2df6i2Hb").pack
 pack_stretch = Struct("=3i").pack
 _pack_gap = Struct("=id").pack
 _pack_turn = Struct("=idb").pack
+_pack_attempt = Struct("=i2db").pack
 
 
 class Recorder:
     """Columns that the replica fills.
 
-    *Requests* (index = row of the workload): status, queued_s (enters the engine's queue),
-    first_scheduled_s, first_token_s, finish_s (last token, or leaving), preemptions, cached_tokens (found
-    in the prefix cache when first scheduled); partial_answers.
-    NaN where it did not happen.
+    *Requests* (index = row of the workload): status, sent_s (if others than the client's intention decide),
+    queued_s (enters the engine's queue), first_scheduled_s, first_token_s, finish_s (last token, or leaving),
+    preemptions, cached_tokens (found in the prefix cache when first scheduled); partial_answers.
+    NaN where it did not happen. They are those of a request's last attempt, but sent_s is the first one's.
 
     *Steps* (`STEP`): one row a composition (iterations that repeat one batch of decodes) or a step
     with prefill in it: context_tokens are the KV tokens read in the first iteration, prefill_pairs
@@ -58,19 +62,30 @@ class Recorder:
     *Stretches* (`STRETCH`): the rows, first to last, in which a request decoded without a break.
     *Gaps* (`GAP`): pauses between two tokens that are no single iteration.
     *Turns* (`TURN`): when a request was preempted, scheduled again, and had its next token, in order.
+    *Attempts* (`ATTEMPT`): those that failed and were followed by another, when each was sent and left;
+    `column` also has their attempt_tokens, as much of an answer as was computed for them.
+
+    A request that is tried again gets a row of its own beyond the requests' (`again`), so that whatever is
+    left of its last attempt in an engine does not touch it. `column` shows one row a request all the same,
+    and of the logs what its last attempt has written.
     """
 
     __slots__ = (
+        "_last",
+        "_retried",
         "abandoned_tokens",
+        "attempts",
         "cached_tokens",
         "finish_s",
         "first_scheduled_s",
         "first_token_s",
         "gaps",
+        "given_up",
+        "num_requests",
         "num_rows",
-        "partial_answers",
         "preemptions",
         "queued_s",
+        "sent_s",
         "settled_s",
         "shared_rows",
         "status",
@@ -81,6 +96,7 @@ class Recorder:
 
     def __init__(self, num_requests: int) -> None:
         nan = array("d", [float("nan")])
+        self.num_requests = num_requests
         self.status = array("b", bytes(num_requests))
         self.queued_s = nan * num_requests
         self.first_scheduled_s = nan * num_requests
@@ -88,6 +104,7 @@ class Recorder:
         self.finish_s = nan * num_requests
         self.preemptions = array("I", bytes(4 * num_requests))
         self.cached_tokens = array("I", bytes(4 * num_requests))
+        self.sent_s: array[float] | None = None  # `expect_delays` makes it a column
 
         self.num_rows = 0
         self.shared_rows = 0  # the last rows of steps that are the next records' too
@@ -98,7 +115,10 @@ class Recorder:
         self.stretches = bytearray()
         self.gaps = bytearray()
         self.turns = bytearray()
-        self.partial_answers: dict[int, int] = {}  # tokens that cancelled requests had got
+        self.attempts = bytearray()
+        self.given_up: dict[int, int] = {}  # row: tokens of an answer that was given up
+        self._retried: list[int] = []  # rows of the log of attempts
+        self._last: dict[int, int] = {}  # request: row of its last attempt, where that is not the first
 
     @property
     def own_rows(self) -> int:
@@ -122,11 +142,64 @@ class Recorder:
         """Write *values* into *rows* of the column *name*."""
         self.column(name)[rows] = values
 
+    def abandoned(self, row: int, tokens: int, computed_tokens: int) -> None:
+        """The answer of *row* was given up after *tokens*; the engine had computed so much for it."""
+        self.given_up[row] = tokens
+        self.abandoned_tokens += computed_tokens
+
+    def expect_delays(self) -> None:
+        """Sends may be later than intended: `sent_s` says when they were."""
+        self.sent_s = array("d", [float("nan")]) * self.num_requests
+
+    def again(self, request: int, sent_s: float) -> int:
+        """The row of another attempt of *request*, whose last one, sent at *sent_s*, has failed."""
+        last = self._last.get(request, request)
+        self.attempts += _pack_attempt(request, sent_s, self.finish_s[last], self.status[last])
+        self._retried.append(last)
+        for column in (self.queued_s, self.first_scheduled_s, self.first_token_s, self.finish_s):
+            column.append(float("nan"))
+        for counts in (self.preemptions, self.cached_tokens, self.status):
+            counts.append(0)
+        self._last[request] = row = len(self.status) - 1
+        return row
+
+    @property
+    def partial_answers(self) -> dict[int, int]:
+        """Tokens that were computed for requests that were given up, by request."""
+        if not self._last:
+            return self.given_up
+        request = dict(zip(self._last.values(), self._last, strict=True))
+        failed = set(self._retried)
+        return {request.get(row, row): n for row, n in self.given_up.items() if row not in failed}
+
     def column(self, name: str) -> np.ndarray:
-        """The column *name* as an array, without a copy."""
-        logs = ((self.steps, STEP), (self.stretches, STRETCH), (self.gaps, GAP), (self.turns, TURN))
-        for packed, row in logs:
+        """The column *name* as an array, without a copy where no request was tried again."""
+        if name == "attempt_tokens":
+            return np.array([self.given_up.get(row, 0) for row in self._retried], dtype=np.int64)
+        for packed, row, request in (
+            (self.steps, STEP, ""),
+            (self.stretches, STRETCH, "stretch_request"),
+            (self.gaps, GAP, "gap_request"),
+            (self.turns, TURN, "turn_request"),
+            (self.attempts, ATTEMPT, ""),
+        ):
             if name in (row.names or ()):
-                return np.frombuffer(packed, row)[name]
+                log = np.frombuffer(packed, row)
+                return self._of_last_attempts(log, request, name) if request and self._last else log[name]
         values = getattr(self, name)
-        return np.frombuffer(values, values.typecode) if len(values) else np.empty(0, values.typecode)
+        if not len(values):
+            return np.empty(0, values.typecode)
+        whole = np.frombuffer(values, values.typecode)
+        if len(whole) == self.num_requests:
+            return whole
+        rows = np.arange(self.num_requests)
+        rows[list(self._last)] = list(self._last.values())
+        return whole[rows]
+
+    def _of_last_attempts(self, log: np.ndarray, request: str, name: str) -> np.ndarray:
+        """The column *name* of the rows of *log* that last attempts wrote; in *request*, whose they are."""
+        requests = np.arange(len(self.status))
+        requests[list(self._last.values())] = list(self._last)
+        requests[self._retried] = -1
+        mine = requests[log[request]]
+        return (mine if name == request else log[name])[mine >= 0]

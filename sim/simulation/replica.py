@@ -62,6 +62,7 @@ class Replica:
         "_sent_back",
         "_until_s",
         "env",
+        "forsaken",
         "in_lobby",
         "left",
         "max_leap",
@@ -70,6 +71,7 @@ class Replica:
         "recorder",
         "scheduler",
         "step_time",
+        "stopped",
     )
 
     def __init__(
@@ -88,6 +90,8 @@ class Replica:
         self.max_leap = max_leap
         self.queue_rules = queue_rules
         self.left: Callable[[int, float], None] | None = None  # told who is done with this replica, and when
+        self.stopped: Callable[[Event], None] = self.give_up  # with the sequence whose reader has read enough
+        self.forsaken: set[Sequence] = set()  # nobody's: their clients left without a word
         self.next_arrival_s = INFINITY  # of somebody who is announced; others may come before
         self.in_lobby = 0  # sequences that the engine has not looked at yet (see `pipelined`)
         self._idle = True
@@ -142,18 +146,32 @@ class Replica:
 
     def abort(self, sequence: Sequence, status: int = CANCELLED) -> None:
         """*sequence* leaves; its blocks are free when the iteration in progress ends."""
-        if sequence.state == DONE or self.recorder.status[sequence.index] != UNFINISHED:
+        if not self._goes(sequence, status):
             return
         self.scheduler.abort(sequence)
         self._aborted.append(sequence)
-        self._turn_away(sequence, status)
         if self._leap > 1:
             self._cut()
+
+    def forsake(self, sequence: Sequence) -> None:
+        """The client of *sequence* leaves without a word: for the engine nothing happens."""
+        if self._goes(sequence, CANCELLED):
+            self.forsaken.add(sequence)
+
+    def _goes(self, sequence: Sequence, status: int) -> bool:
+        """Note that *sequence* leaves now; whether it is still there to be taken out."""
+        if sequence in self.forsaken:
+            self.forsaken.remove(sequence)
+        elif sequence.state == DONE or self.recorder.status[sequence.index] != UNFINISHED:
+            return False
+        else:
+            self._turn_away(sequence, status)
+        return True
 
     def _may_wait(self, sequence: Sequence, rules: QueueRules) -> bool:
         num_waiting = self.scheduler.num_waiting + self.in_lobby
         if rules.refuses(sequence, self.queued(), num_waiting, self.scheduler.running):
-            self._turn_away(sequence, REJECTED)
+            self._goes(sequence, REJECTED)
             return False
         if rules.deadline_s < INFINITY:
             Timeout(self.env, rules.deadline_s, sequence).callbacks.append(self._too_late)
@@ -196,6 +214,9 @@ class Replica:
             if finished:
                 self._record(finished, now)
                 next_s = self.env.peek()  # who was told may come again
+            if scheduler.stopping:
+                self._tell_readers(now)
+                next_s = self.env.peek()
             end_s = self._begin(now)
             if end_s >= next_s:
                 self._wait_for(end_s, next_s)
@@ -260,7 +281,9 @@ class Replica:
         recorder = self.recorder
         for sequence in finished:
             request = sequence.index
-            if recorder.status[request]:  # given up while its last step ran
+            if recorder.status[request]:  # given up while its last step ran, or nobody's
+                if sequence in self.forsaken:
+                    self._ran_on(sequence)
                 continue
             recorder.status[request] = COMPLETED
             recorder.finish_s[request] = now
@@ -378,7 +401,10 @@ class Replica:
         recorder = self.recorder
         for sequence, _, _ in self.scheduler.chunks:
             request = sequence.index
-            if sequence.state == PREFILL or recorder.status[request]:  # not complete, or aborted
+            if sequence.state == PREFILL:  # not complete
+                continue
+            if recorder.status[request]:  # aborted, or nobody's
+                sequence.first_row = recorder.num_rows
                 continue
             if sequence.gap_since_s < 0.0:
                 recorder.first_token_s[request] = now
@@ -412,8 +438,18 @@ class Replica:
             self.recorder.turn(request, now, RESUMED)
 
     def _record_aborted(self) -> None:
-        recorder = self.recorder
         for sequence in self._aborted:
-            recorder.partial_answers[sequence.index] = sequence.generated
-            recorder.abandoned_tokens += sequence.computed
+            self.recorder.abandoned(sequence.index, sequence.generated, sequence.computed)
         self._aborted.clear()
+
+    def _ran_on(self, sequence: Sequence) -> None:
+        """*sequence*, which was nobody's, has its last token; that is never computed."""
+        self.forsaken.remove(sequence)
+        tokens = sequence.output_tokens
+        self.recorder.abandoned(sequence.index, tokens, sequence.prompt_tokens + tokens - 1)
+
+    def _tell_readers(self, now: float) -> None:
+        """Who has read enough *now* leaves at once: too late for the batch that is formed *now*."""
+        stopping, self.scheduler.stopping = self.scheduler.stopping, []
+        for sequence in stopping:
+            Timeout(self.env, now - self.env.now, sequence).callbacks.append(self.stopped)

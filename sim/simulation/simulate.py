@@ -25,7 +25,8 @@ from sim.serving.queue_rules import QueueRules
 from sim.serving.reservation import Reservation
 from sim.serving.scheduler import Scheduler
 from sim.serving.static import StaticScheduler
-from sim.simulation.clients import ClosedLoop, Piece, Progress, open_loop, send_pieces
+from sim.simulation.callers import Callers, habits_by_class
+from sim.simulation.clients import ClosedLoop, Piece, Progress, only_send, open_loop, send_pieces
 from sim.simulation.clockwork import Clockwork
 from sim.simulation.front_end import FrontEnd
 from sim.simulation.handover import ROWS, Handover, PassingRecorder, Sink
@@ -166,7 +167,8 @@ def simulate(
     replica = server.replica(env, clockwork, recorder, max_leap)
     possible = server.schedulable(requests)
     if scenario.load.get("concurrency") is None:
-        open_loop(env, requests, possible, server.front_end, replica, recorder, progress)
+        habits = habits_by_class(scenario.workload, scenario.run["seed"])
+        open_loop(env, requests, possible, server.front_end, replica, recorder, progress, habits)
     else:
         requests = replace(requests, arrival_s=np.zeros(len(requests)))
         _closed_loop(scenario, requests, possible, server.front_end, replica, progress)
@@ -191,6 +193,11 @@ def simulate_in_parts(
     server = _Server.of(scenario)
     pieces = map(server.within, _chunks(scenario, rows))
     first = next(pieces)
+    if not only_send(first, habits_by_class(scenario.workload, scenario.run["seed"])):
+        raise InputFault(
+            "run.stream_records does not go with workload.retries and connections, nor with patience other "
+            "than in total: leave it out"
+        )
     most_context_tokens = _most_context_tokens(server.scheduler, first, scenario.engine["max_model_len"])
     clockwork = server.step_time(most_context_tokens)
     env, recorder = Environment(), PassingRecorder()
@@ -221,8 +228,9 @@ def _closed_loop(
     """Have users send *requests* as they go; fills in when they arrive."""
     think_s = draw_think(scenario.load, len(requests), scenario.run["seed"])
     env, recorder, users = replica.env, replica.recorder, scenario.load["concurrency"]
-    loop = ClosedLoop(env, requests, schedulable, front_end, replica, recorder, think_s, progress)
-    loop.start(users)
+    habits = habits_by_class(scenario.workload, scenario.run["seed"])
+    callers = Callers(env, requests, schedulable, front_end, replica, recorder, habits)
+    ClosedLoop(env, requests, callers, think_s, progress).start(users)
 
 
 def _chunks(scenario: Scenario, rows: int) -> Iterator[Requests]:

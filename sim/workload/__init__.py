@@ -4,18 +4,23 @@
 starts, from named streams of one seed.
 """
 
+from sim.workload.classes import classes_of, streams_of
 from sim.workload.contents import Contents
 from sim.workload.lengths import mean_context_tokens, mean_tokens
+from sim.workload.patience import again_s
 from sim.workload.requests import Follows, Requests, draw_think, generate, generate_chunks
 from sim.workload.sharing import lru_hit_ratio, reusable_tokens
-from sim.workload.streams import stream
+from sim.workload.streams import Streams, stream
 from sim.workload.trace import Trace, read_trace
 
 __all__ = [
     "Contents",
     "Follows",
     "Requests",
+    "Streams",
     "Trace",
+    "again_s",
+    "classes_of",
     "draw_think",
     "generate",
     "generate_chunks",
@@ -25,4 +30,5 @@ __all__ = [
     "read_trace",
     "reusable_tokens",
     "stream",
+    "streams_of",
 ]

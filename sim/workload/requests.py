@@ -8,17 +8,18 @@ from typing import Any
 
 import numpy as np
 
-from sim.clock import on_grid
 from sim.faults import InputFault
 from sim.workload.arrivals import arrivals_of
 from sim.workload.classes import generate_classes
 from sim.workload.contents import Contents
 from sim.workload.lengths import open_lengths
+from sim.workload.patience import PATIENCE_COLUMNS, open_patience
 from sim.workload.prefixes import drawn_contents, recorded_contents
 from sim.workload.reuse import reused_contents
 from sim.workload.sessions import Turns, draw_turns, single_turns
 from sim.workload.sharing import reusable_tokens
 from sim.workload.streams import Streams, Take
+from sim.workload.times import seconds
 
 CHUNK_ROWS = 1 << 17
 
@@ -41,7 +42,10 @@ class Requests:
     """What the clients send, in order of arrival; row i of every column is request i.
 
     arrival_s: float64, never falling, multiples of 2^-32 s. prompt_tokens, output_tokens: int64, at
-    least 1. patience_s: float64, how long after its send a client leaves, or None when nobody does.
+    least 1. patience_s, first_token_patience_s, queue_patience_s: float64, how long after its send a client
+    leaves that has no whole answer, no token or no place in a batch by then; stop_after: int64, tokens of its
+    answer that a client reads before it leaves, 0 for all; silent: bool, whether it leaves without a word.
+    None when nobody does.
     notes: what happened to the input on the way, by name, with counts (absent when it did not happen).
     priorities: int64, smaller is more urgent, or None where all are equal.
     contents: which tokens requests share, or None when none do. follows: who waits for whose answer, or
@@ -59,6 +63,10 @@ class Requests:
     priorities: np.ndarray | None = None
     classes: np.ndarray | None = None
     class_names: tuple[str, ...] = ()
+    first_token_patience_s: np.ndarray | None = None
+    queue_patience_s: np.ndarray | None = None
+    stop_after: np.ndarray | None = None
+    silent: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.arrival_s)
@@ -126,7 +134,7 @@ class _Columns:
     """The columns that need nothing of the others."""
 
     def __init__(self, workload: Mapping[str, Any], streams: Streams) -> None:
-        self.patience_s = _times("workload.patience", workload.get("patience"), streams)
+        self.patience = open_patience(workload.get("patience"), streams)
         self.priorities = _priorities(workload, streams)
 
 
@@ -173,11 +181,11 @@ def _requests(
         turns.arrival_s,
         turns.prompt_tokens,
         turns.output_tokens,
-        None if columns.patience_s is None else columns.patience_s(count),
-        notes,
-        contents,
-        _follows(workload, turns),
-        None if columns.priorities is None else columns.priorities(count),
+        notes=notes,
+        contents=contents,
+        follows=_follows(workload, turns),
+        priorities=None if columns.priorities is None else columns.priorities(count),
+        **columns.patience(turns.output_tokens),
     )
 
 
@@ -188,12 +196,13 @@ def _slice(whole: Requests, first: int, last: int) -> Requests:
     def cut(column: np.ndarray | None) -> np.ndarray | None:
         return None if column is None else column[rows]
 
+    patience: dict[str, Any] = {name: cut(getattr(whole, name)) for name in PATIENCE_COLUMNS}
     return replace(
         whole,
         arrival_s=whole.arrival_s[rows],
         prompt_tokens=whole.prompt_tokens[rows],
         output_tokens=whole.output_tokens[rows],
-        patience_s=cut(whole.patience_s),
+        **patience,
         priorities=cut(whole.priorities),
         classes=cut(whole.classes),
         contents=contents.take(np.arange(rows.start, rows.stop)) if contents is not None else None,
@@ -233,18 +242,5 @@ def _follows(workload: Mapping[str, Any], turns: Turns) -> Follows | None:
 
 def draw_think(load: Mapping[str, Any], count: int, seed: int) -> np.ndarray:
     """How long users think after each of *count* requests, in seconds on the clock's grid."""
-    think_s = _times("load.think", load.get("think"), Streams(seed))
-    return np.zeros(count) if think_s is None else think_s(count)
-
-
-def _times(key: str, times: Mapping[str, Any] | None, streams: Streams) -> Take | None:
-    """Times in seconds on the clock's grid, as the key *key* describes them; None where it is absent."""
-    if not times:
-        return None
-    mean_s = float(times["mean_s"])
-    if times["kind"] == "fixed":
-        return lambda count: on_grid(np.full(count, mean_s))
-    if times["kind"] == "exponential":
-        unit = streams.open(key.rpartition(".")[2]).standard_exponential
-        return lambda count: on_grid(mean_s * unit(count))
-    raise InputFault(f"{key}.kind must be fixed or exponential (got {times['kind']})")
+    think = load.get("think")
+    return seconds(think, Streams(seed), "think")(count) if think else np.zeros(count)
