@@ -10,13 +10,14 @@ from sim.faults import InputFault
 from sim.version import __version__
 
 if TYPE_CHECKING:
+    from sim.planning.compare import Comparison
     from sim.planning.knee import Knee
     from sim.planning.search import Progress
     from sim.planning.sweep import Sweep
     from sim.results import Result
     from sim.scenario import Scenario, load
 
-__all__ = ["InputFault", "Scenario", "__version__", "find_knee", "load", "simulate", "sweep"]
+__all__ = ["InputFault", "Scenario", "__version__", "compare", "find_knee", "load", "simulate", "sweep"]
 
 
 def simulate(scenario: Scenario | str | Path, max_leap: int | None = None) -> Result:
@@ -58,6 +59,25 @@ def sweep(
 
     scenario = _loaded(scenario)
     return planning.sweep(scenario, over, seeds=seeds, workers=workers, out=out, progress=progress)
+
+
+def compare(
+    scenarios: Sequence[Scenario | str | Path],
+    *,
+    seeds: int | None = None,
+    workers: int | None = None,
+    out: str | Path | None = None,
+    progress: Progress | None = None,
+) -> Comparison:
+    """Run *scenarios* on the same random numbers, with several *seeds*: what is different from the first.
+
+    See `sim.planning.compare.compare`.
+    """
+    from sim.planning import compare as planning
+
+    chosen = [_loaded(scenario) for scenario in scenarios]
+    count = planning.SEEDS if seeds is None else seeds
+    return planning.compare(chosen, seeds=count, workers=workers, out=out, progress=progress)
 
 
 def _loaded(scenario: Scenario | str | Path) -> Scenario:

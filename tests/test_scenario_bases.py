@@ -91,6 +91,16 @@ def test_each_value_tells_the_file_that_wrote_it(catalogue: Catalogue) -> None:
     assert sources["slo.ttft_p99_s"] == "command line"
 
 
+def test_what_a_class_takes_over_tells_its_file_too(catalogue: Catalogue) -> None:
+    """The traffic around the classes is theirs in the end, but stands where it was written."""
+    lengths = "{kind: lognormal, prompt_mean: 500, output_mean: 200, cv: 1}"
+    classes = f"workload: {{classes: {{one: {{share: 1}}, two: {{share: 2}}}}, lengths: {lengths}}}"
+    catalogue.write("middle.yaml", f"base: usual\n{classes}\n")
+    sources = catalogue.load("base: middle.yaml\nworkload: {lengths: {prompt_mean: 900}}\n").sources
+    assert sources["workload.classes.two.lengths.prompt_mean"] == "chat.yaml:2"
+    assert sources["workload.classes.two.share"] == "middle.yaml:2"
+
+
 def test_a_trace_is_sought_beside_the_file_that_names_it(catalogue: Catalogue) -> None:
     """The base's beside the base, wherever the scenario on it lies."""
     catalogue.write("deep/trace.csv", "arrival_s,prompt_tokens,output_tokens\n0,10,5\n1,20,5\n")

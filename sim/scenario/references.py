@@ -117,15 +117,29 @@ def _patched_part(section: str, tree: Tree, folders: Folders, faults: Faults) ->
     checked = _checked(kind, merged, faults, (section,))
     if checked is None:
         return None
-    patched = {path: str(tree.place(path)) for path, _ in leaves(patch.value) if path}
+    places = {path: tree.place(path) for path, _ in leaves(patch.value) if path}
+    own = set(places.values())
+    places |= {path: place for path, place in _class_places(merged).items() if place in own}
+    patched = {path: str(place) for path, place in places.items()}
     name = below.value.get("name", stem)
     return _part(kind, checked, merged, f"{NOUNS[kind]} {name}", stem, patched)
 
 
 def _elsewhere(tree: Tree) -> dict[KeyPath, str]:
     """The values that another file lays over the section *tree*, with their places."""
-    places = {path: tree.place(path) for path, _ in leaves(tree.value) if path}
+    places = {path: tree.place(path) for path, _ in leaves(tree.value) if path} | _class_places(tree)
     return {path: str(place) for path, place in places.items() if place.file != tree.place().file}
+
+
+def _class_places(tree: Tree) -> dict[KeyPath, Place]:
+    """Where the values of a workload's classes were written: also those that stand around the classes."""
+    parts = class_trees(tree) if isinstance(tree.get(("classes",)), dict) else {}
+    return {
+        ("classes", name, *path): part.place(path)
+        for name, part in parts.items()
+        for path, _ in leaves(part.value)
+        if path
+    }
 
 
 def _estimated(patch: Tree) -> Tree:
