@@ -23,7 +23,7 @@ docs: $(STAMP)  ## write the pages and the README's numbers again, from what is 
 validate: $(STAMP)  ## measured servers against ours, then how often intervals hold the true knee (hours)
 	$(BIN)/kneesim validate tests/data/points.csv --out out/accuracy
 	$(BIN)/python docs/accuracy.py
-	$(BIN)/python -m pytest -m slow -s tests/test_accuracy.py tests/test_knee_interval.py tests/test_coverage_llm.py
+	$(BIN)/python -m pytest -m slow -s tests/test_accuracy.py tests/test_knee_interval.py tests/test_knee_windows.py tests/test_coverage_llm.py
 
 bench: $(STAMP)  ## the simulator's own speed, in bare timeouts
 	$(BIN)/kneesim bench

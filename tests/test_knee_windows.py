@@ -288,3 +288,40 @@ def test_coverage_of_a_hundred_traces(length_s: float) -> None:
     share = covered(100, 10_000, length_s)
     print(f"traces of {length_s:g} s: {share:.2f}")
     assert share >= 0.88
+
+
+DAY_S = 7200.0
+
+
+def a_day(scenario: Any) -> Queue:
+    """Poisson arrivals whose rate goes from half its mean to one and a half times it within a day."""
+    mean_per_s, draw = scenario.load["rate_per_s"], stream(scenario.run["seed"], "arrivals")
+    at_s = np.cumsum(draw.standard_exponential(int(2 * DAY_S * mean_per_s)) / (1.5 * mean_per_s))
+    rate = 1.0 - 0.5 * np.cos(2 * np.pi * at_s / DAY_S)
+    return Queue(at_s[(draw.random(len(at_s)) < rate / 1.5) & (at_s < DAY_S)], 0.0)
+
+
+def daily(seed: int = 1, **run: Any) -> FakeScenario:
+    curve = {"arrivals": {"kind": "poisson", "series": {"times_s": [0.0], "rates": [1.0]}}}
+    return replace(asked(seed, **run), load={"rate_per_s": 1.0}, workload=curve)
+
+
+def strain(day: FakeScenario, rate_per_s: float) -> float:
+    """ln of the worst window's value over the limit."""
+    worst = a_day(replace(day, load={"rate_per_s": rate_per_s})).summary()["windows"]["worst"]
+    return float(np.log(max(worst["value"], 1e-6) / BOUND_S))
+
+
+def test_the_knee_of_a_daily_curve_is_that_of_a_typical_day() -> None:
+    """The mean rate at which the worst five minutes of a typical day just hold, within the precision."""
+    knee = find_knee(daily(), simulate=a_day)
+    days = [daily(seed) for seed in range(500, 540)]
+    knees = [crossing(lambda rate, day=day: strain(day, rate), 2.5, 0.02) for day in days]
+    typical = float(np.exp(np.mean(np.log(knees))))
+    low, high = knee.interval.sampling
+    assert (high - low) / 2 <= 0.02 * knee.rate_per_s
+    assert knee.rate_per_s == pytest.approx(typical, rel=0.03)
+    assert knee.peak_rate_per_s == pytest.approx(1.5 * knee.rate_per_s, rel=0.1)
+    assert knee.at.passes
+    assert all(point.passes for point in knee.points if point.load < knee.rate_per_s)
+    assert "on average and" in headline(knee)

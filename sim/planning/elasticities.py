@@ -54,9 +54,10 @@ class Elasticities:
 def can_saturate(scenario: Scenario) -> bool:
     """Whether everything may be sent at once without being turned away or given up.
 
-    The turns of sessions never are: each comes its time after the one before.
+    The turns of sessions never are: each comes its time after the one before. Nor are traffic classes, which
+    come at rates of their own.
     """
-    timed = {"patience", "sessions"} & scenario.workload.keys()
+    timed = {"patience", "sessions", "classes"} & scenario.workload.keys()
     return not timed and not scenario.has_queue_limit
 
 
@@ -132,17 +133,17 @@ def of_knee(triple: Triple, limit: Limit, simulate: Simulate, ledger: MemoryLedg
     return Elasticities(found)
 
 
-def of_crossing(search: Search, knee: Bracket, ledger: MemoryLedger) -> Elasticities:
-    """Elasticities of the load at which the windows of one run a load give way, between the points of *knee*.
+def of_crossing(search: Search, scenario: Scenario, knee: Bracket, ledger: MemoryLedger) -> Elasticities:
+    """Elasticities of the load at which the windows of *scenario* give way, between the points of *knee*.
 
-    On the same requests, with a tenth less of each resource.
+    On the same random numbers, with a tenth less of each resource.
     """
     assert knee.good is not None
     assert knee.bad is not None
 
     def found_with(resource: str, factor: float) -> float:
         def pressure(load: float) -> float:
-            at = search.scenario.replace({search.axis: float(f"{load:.5g}")}, source="elasticities")
+            at = scenario.replace({search.axis: float(f"{load:.5g}")}, source="elasticities")
             return log_pressure(
                 search.limits, search.simulate(scaled(at, resource, factor, ledger)).summary()
             )
@@ -152,7 +153,7 @@ def of_crossing(search: Search, knee: Bracket, ledger: MemoryLedger) -> Elastici
     base = between(search.limits, knee.good, knee.bad)
     found = {}
     for name in (*SPEEDS, *SIZES, *CLASSES):
-        if not can_matter(search.scenario, name, knee.good.summary):
+        if not can_matter(scenario, name, knee.good.summary):
             found[name] = 0.0
             continue
         try:

@@ -2,42 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from math import exp, log
-from typing import Any
 
-from sim.planning.elasticities import Elasticities, of_capacity, of_crossing, of_knee
-from sim.planning.error_bar import Interval, Part, parts_of, total_of
+from sim.planning.by_windows import judge_by_windows
+from sim.planning.elasticities import of_capacity, of_knee
+from sim.planning.error_bar import Interval, parts_of
 from sim.planning.interval import BESIDE, LEAST_REPLICATIONS, Sampling, Triple, estimate, of_means
-from sim.planning.limits import Limit
+from sim.planning.judgement import Judgement, with_parts
 from sim.planning.locate import Located, locate, long_replications, short_replications, with_values
-from sim.planning.other_samples import interval_of_trace
-from sim.planning.reasons import evaluated, first_to_give_way
+from sim.planning.reasons import evaluated
 from sim.planning.refusals import refusing
 from sim.planning.replications import Replications
-from sim.planning.resources import SIZES, SPEEDS
-from sim.planning.search import Point, Search
+from sim.planning.search import Search
 
-ONE_PATH = "a trace is one sample path: nothing in it can be drawn again"
-QUEUE_FIRST = "the queue gives way before any limit does: how far another trace would move that is not known"
 NOTHING_GAVE_WAY = "nothing gave way in the search"
-
-
-@dataclass(frozen=True)
-class Judgement:
-    """*at*: the run at the knee; *beyond*: the first load tried that does not pass; *breaking*: why not."""
-
-    at: Point | None
-    beyond: Point | None
-    breaking: Limit | None
-    interval: Interval | None = None
-    interval_reason: str | None = None
-    binding: Mapping[str, Any] | None = None
-    capacity_elasticities: Mapping[str, float] | None = None
-    hardware_knees: Mapping[str, Any] = field(default_factory=dict)
-    replications: int = 1
-    reached: bool = True
 
 
 def judge(search: Search, precision: float, physics: bool) -> Judgement:
@@ -46,31 +25,10 @@ def judge(search: Search, precision: float, physics: bool) -> Judgement:
     *physics*: the runs are simulations of the scenario's hardware, which may be varied.
     """
     if search.is_one_path or search.by_windows or not evaluated(search):
-        found = _bisected(search, precision, physics)
+        found = judge_by_windows(search, precision, physics)
     else:
         found = _replicated(search, precision, physics)
     return _with_hardware(search, found) if physics else found
-
-
-def _bisected(search: Search, precision: float, physics: bool) -> Judgement:
-    """The knee of one run a load; where a trace can be drawn again, with an interval and what binds."""
-    search.bisect(precision)
-    bracket = search.knee()
-    found = Judgement(bracket.good, bracket.bad, first_to_give_way(bracket), interval_reason=ONE_PATH)
-    if not (physics and search.by_windows and bracket.good):
-        return found
-    if found.breaking is None:
-        return replace(found, interval_reason=QUEUE_FIRST)
-    sampled = interval_of_trace(search, bracket.good, _asked(search)[0])
-    if isinstance(sampled, str):
-        return replace(found, interval_reason=sampled)
-    found = replace(found, interval=sampled, interval_reason=None)
-    from sim.simulation import ledger_of
-
-    ledger = ledger_of(search.scenario)
-    elasticities = of_crossing(search, bracket, ledger)
-    parts = parts_of(search.scenario, elasticities, ledger, sampled.confidence)
-    return _with_parts(found, bracket.good.load, elasticities, parts)
 
 
 def _replicated(search: Search, precision: float, physics: bool) -> Judgement:
@@ -148,24 +106,7 @@ def _at_the_knee(search: Search, triple: Triple, sampling: Sampling, physics: bo
     ledger = ledger_of(search.scenario)
     elasticities = of_knee(triple, sampling.binding, search.simulate, ledger)
     parts = parts_of(search.scenario, elasticities, ledger, sampling.confidence)
-    return _with_parts(found, knee, elasticities, parts)
-
-
-def _with_parts(
-    found: Judgement, load: float, elasticities: Elasticities, parts: Mapping[str, Part]
-) -> Judgement:
-    assert found.interval is not None
-    total = total_of(load, found.interval.sampling, parts)
-    interval = replace(found.interval, total=total, parts=parts)
-    return replace(found, interval=interval, binding=_binding(elasticities))
-
-
-def _binding(elasticities: Elasticities) -> dict[str, Any]:
-    """The most binding resource, all elasticities, and who is next."""
-    ranked = elasticities.ranked()
-    resources = {name: elasticities.of[name] for name in (*SPEEDS, *SIZES) if name in elasticities.of}
-    first, second = (ranked[i] if len(ranked) > i else None for i in (0, 1))
-    return {"resource": first, "elasticities": resources, "next": second}
+    return with_parts(found, knee, elasticities, parts)
 
 
 def _judge_neighbours(search: Search, triple: Triple, sampling: Sampling) -> None:
@@ -206,7 +147,7 @@ def _queue_first(search: Search, runs: Replications, physics: bool) -> Judgement
     ledger = ledger_of(search.scenario)
     elasticities = of_capacity(search.scenario, search.simulate, ledger, with_classes=True)
     parts = parts_of(search.scenario, elasticities, ledger, confidence)
-    return _with_parts(found, knee.load, elasticities, parts)
+    return with_parts(found, knee.load, elasticities, parts)
 
 
 def _refusing(search: Search, runs: Replications, between: tuple[float, float]) -> Judgement:

@@ -11,7 +11,8 @@ from sim.planning import unloaded
 from sim.planning.elasticities import can_saturate, saturated, saturating_requests
 from sim.planning.error_bar import Interval
 from sim.planning.interrupted import KneeInterrupted
-from sim.planning.judge import Judgement, judge
+from sim.planning.judge import judge
+from sim.planning.judgement import Judgement
 from sim.planning.limits import Limit, limits_of
 from sim.planning.reasons import evaluated, nearest_miss, warnings_of, why_here, why_nowhere
 from sim.planning.roofline_knees import roofline_knees

@@ -1,5 +1,7 @@
 """How far another sample of the same traffic would move a knee without a steady state.
 
+Where traffic is drawn at random, other samples are other seeds, and the knee is the mean of theirs.
+
 A trace is one sample. Others like it are drawn from it in blocks of whole windows, in which arrivals and
 lengths stay together, and each of them has a knee of its own, which a few replays find. The worst of all
 windows decides a knee, and a bootstrap as long as the trace cannot have a worse one than the trace itself:
@@ -9,7 +11,7 @@ where a plain bootstrap is not (P. J. Bickel, F. Goetze and W. R. van Zwet, Stat
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from math import ceil, exp
 from typing import TYPE_CHECKING, Any
@@ -18,7 +20,9 @@ import numpy as np
 
 from sim.planning.crossing import crossing, log_pressure
 from sim.planning.error_bar import Interval
+from sim.planning.interval import of_means
 from sim.planning.limits import Limit
+from sim.planning.replications import seed_of
 from sim.planning.search import Point, Search, Summarised
 from sim.planning.wording import duration
 from sim.results.statistics import correlation_length
@@ -29,10 +33,11 @@ from sim.workload.streams import stream
 if TYPE_CHECKING:
     from sim.scenario import Scenario
 
-SAMPLES = 16
+SAMPLES = 16  # drawn from a trace
+LEAST_SEEDS = 8
 LEAST_BLOCKS = 6  # of a trace that can be drawn again
 MOST_IN_A_BLOCK = 8  # a block has at most such a part of the trace
-TOLERANCE = 0.04  # of a sample's knee, relative
+TOLERANCE = 0.05  # of a sample's knee, relative
 _BINS = 10  # of a window, for the correlation of what arrives
 
 Replay = Callable[["Scenario", Requests], Summarised]
@@ -119,6 +124,27 @@ def knees_of_blocks(
         return crossing(pressure, knee, TOLERANCE)
 
     return [knee_of(in_blocks(requests, blocks.begin_s, row, blocks.block_s)) for row in starts_s]
+
+
+def knees_of_seeds(search: Search, start: float, numbers: Iterable[int]) -> list[float]:
+    """The knees of the replications *numbers* of the scenario, looked for from *start* on."""
+
+    def knee_of(number: int) -> float:
+        seed = {"run.seed": seed_of(search.scenario.run["seed"], number)}
+
+        def pressure(load: float) -> float:
+            at = search.scenario.replace({**seed, search.axis: float(f"{load:.5g}")}, source="knee search")
+            return log_pressure(search.limits, search.simulate(at).summary())
+
+        return crossing(pressure, start, TOLERANCE)
+
+    return [knee_of(number) for number in numbers]
+
+
+def of_many(knees: Sequence[float], confidence: float) -> tuple[float, float, float]:
+    """The mean of *knees*, in logarithms, and the ends of its t interval."""
+    mean, half = float(np.log(knees).mean()), of_means(np.log(knees).tolist(), confidence)
+    return exp(mean), exp(mean - half), exp(mean + half)
 
 
 def of_one(knee: float, others: Sequence[float], confidence: float) -> tuple[float, float]:

@@ -193,6 +193,10 @@ class Search:
         summary = as_judged(self.limits, summary)
         self._points[load] = Point(load, self._rate_per_s(load, summary), summary, broken, self.axis)
 
+    def judge_run(self, load: float, summary: Mapping[str, Any]) -> None:
+        """Judge *load* by the summary of one run."""
+        self.judge(load, summary, broken_limits(self.limits, summary))
+
     def at(self, load: float) -> Point:
         """The run at *load* (rounded to five digits), made now unless it is known."""
         load = float(f"{load:.5g}")
@@ -201,8 +205,7 @@ class Search:
             if self.requests is not None:
                 changes["run.requests"] = self.requests
             changed = self.scenario.replace(changes, source="knee search")
-            summary = self.simulate(changed).summary()
-            self.judge(load, summary, broken_limits(self.limits, summary))
+            self.judge_run(load, self.simulate(changed).summary())
         return self._points[load]
 
     def _rate_per_s(self, load: float, summary: Mapping[str, Any]) -> float:
@@ -218,6 +221,10 @@ class Search:
 
     def knee(self) -> Bracket:
         return self._bracket([point.passes for point in self.points])
+
+    def knee_at(self, load: float) -> Bracket:
+        """The point at *load*, and the first above it that does not pass."""
+        return Bracket(self.at(load), next((p for p in self.points if p.load > load and not p.passes), None))
 
     def _bracket(self, good: list[bool]) -> Bracket:
         points, first_bad = self.points, good.index(False) if False in good else len(good)

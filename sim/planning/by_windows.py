@@ -1,0 +1,93 @@
+"""Knees where one run a load decides: of a trace, of a daily curve, and where no limit has a value.
+
+The knee of the scenario's own run is bisected. A trace is one sample, and others are drawn from it; a daily
+curve can be drawn again whole, with other seeds, and its knee is that of a typical day.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import ceil
+
+from sim.planning.elasticities import of_crossing
+from sim.planning.error_bar import Interval, parts_of
+from sim.planning.judgement import Judgement, with_parts
+from sim.planning.other_samples import LEAST_SEEDS, interval_of_trace, knees_of_seeds, of_many
+from sim.planning.reasons import first_to_give_way
+from sim.planning.replications import seed_of
+from sim.planning.search import Bracket, Search
+from sim.scenario import Scenario
+
+ONE_PATH = "a trace is one sample path: nothing in it can be drawn again"
+QUEUE_FIRST = "the queue gives way before any limit does: how far another trace would move that is not known"
+NEAR = 1.1  # loads that are judged by the day that is shown, as a factor from its knee
+
+
+def judge_by_windows(search: Search, precision: float, physics: bool) -> Judgement:
+    """The knee of *search* from one run a load; its interval where windows decide. As `judge` has it."""
+    search.bisect(precision)
+    bracket = search.knee()
+    found = Judgement(bracket.good, bracket.bad, first_to_give_way(bracket), interval_reason=ONE_PATH)
+    if not search.by_windows or bracket.good is None:
+        return found
+    if found.breaking is None:
+        return replace(found, interval_reason=QUEUE_FIRST)
+    if not search.is_one_path:
+        return _of_a_typical_day(search, bracket, precision, physics)
+    if not physics:
+        return found
+    confidence = float(search.scenario.run["confidence"])
+    interval = interval_of_trace(search, bracket.good, confidence)
+    if isinstance(interval, str):
+        return replace(found, interval_reason=interval)
+    found = replace(found, interval=interval, interval_reason=None)
+    return _with_what_binds(search, search.scenario, bracket, found)
+
+
+def _of_a_typical_day(search: Search, bracket: Bracket, precision: float, physics: bool) -> Judgement:
+    """The mean, in logarithms, of the knees of days with other seeds; shown is the day nearest above it."""
+    assert bracket.good is not None
+    run = search.scenario.run
+    confidence, most = float(run.get("confidence", 0.95)), int(run.get("most_replications", 100))
+    count, knees = min(LEAST_SEEDS, most), list[float]()
+    while True:
+        knees += knees_of_seeds(search, bracket.good.load, range(len(knees), count))
+        load, low, high = of_many(knees, confidence)
+        reached = (high - low) / 2 <= precision * load
+        if reached or count >= most:
+            break
+        count = min(most, ceil(1.5 * count))
+    shown = min((knee, number) for number, knee in enumerate(knees) if knee >= load)[1]
+    day = search.scenario.replace({"run.seed": seed_of(run["seed"], shown)}, source="knee search")
+    _show(search, day, float(f"{load:.5g}"))
+    knee = search.knee_at(load)
+    interval = Interval(confidence, (low, high), None, {}, count, run.get("requests"), None, reached)
+    found = Judgement(
+        knee.good,
+        knee.bad,
+        first_to_give_way(knee),
+        interval,
+        replications=count,
+        reached=reached,
+    )
+    return _with_what_binds(search, day, knee, found) if physics and knee.bad else found
+
+
+def _show(search: Search, day: Scenario, load: float) -> None:
+    """Judge *load*, and those near it, by *day*."""
+    near = [point.load for point in search.points if load / NEAR < point.load < load * NEAR]
+    for one in {load, *near}:
+        search.judge_run(
+            one, search.simulate(day.replace({search.axis: one}, source="knee search")).summary()
+        )
+
+
+def _with_what_binds(search: Search, scenario: Scenario, knee: Bracket, found: Judgement) -> Judgement:
+    from sim.simulation import ledger_of
+
+    assert found.at is not None
+    assert found.interval is not None
+    ledger = ledger_of(scenario)
+    elasticities = of_crossing(search, scenario, knee, ledger)
+    parts = parts_of(scenario, elasticities, ledger, found.interval.confidence)
+    return with_parts(found, found.at.load, elasticities, parts)
