@@ -6,19 +6,23 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 import pytest
 from analytic import FakeScenario
+from support import base
 
 from sim.clock import on_grid
 from sim.planning.crossing import crossing
 from sim.planning.knee import Knee, find_knee
 from sim.planning.limits import as_judged, broken_limits, decisive, limits_of, turned_away_share
 from sim.planning.other_samples import blocks_of, knees_of_blocks, of_one
+from sim.planning.resources import SPEEDS
 from sim.planning.search import Summarised
-from sim.report.text import headline, knee_text
+from sim.report.text import headline, interval_words, knee_text
 from sim.results.statistics import growth
 from sim.results.windows import spans_of
 from sim.workload import Requests
@@ -178,6 +182,22 @@ def test_the_answer_speaks_of_multiples() -> None:
     assert "windows missed" in knee_text(knee)
 
 
+def test_two_searches_of_a_trace_are_one_answer() -> None:
+    """Nothing depends on chance or on what was searched before: equal bytes."""
+    first, second = (find_knee(asked(), simulate=replayed(bursty(4))).as_dict() for _ in range(2))
+    assert json.dumps(first) == json.dumps(second)
+
+
+def test_where_a_search_begins_does_not_matter() -> None:
+    """A given time_scale is where it begins: the multiple found is the same, within the precision."""
+    found = [
+        find_knee(replace(asked(), load={"mode": "trace", "time_scale": scale}), simulate=replayed(bursty(4)))
+        for scale in (0.3, 1.0, 5.0)
+    ]
+    scales = [knee.time_scale for knee in found]
+    assert max(scales) <= 1.03 * min(scales)
+
+
 def test_a_stretched_trace_is_the_same_as_a_rate() -> None:
     """Sought as a multiple of its own times or as a rate, a trace has one knee."""
     arrival_s = bursty(3)
@@ -325,3 +345,40 @@ def test_the_knee_of_a_daily_curve_is_that_of_a_typical_day() -> None:
     assert knee.at.passes
     assert all(point.passes for point in knee.points if point.load < knee.rate_per_s)
     assert "on average and" in headline(knee)
+
+
+@cache
+def simulated() -> Knee:
+    """A real engine's knee: eight minutes of the bursty process as a trace, windows of half a minute."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "trace.csv"
+        lines = [f"{at_s:.6f},{300 + 7 * i % 900},{1 + i % 40}" for i, at_s in enumerate(bursty(5, 500.0))]
+        path.write_text("\n".join(["arrival_s,prompt_tokens,output_tokens", *lines]), encoding="utf-8")
+        scenario = base().replace(
+            {
+                "hardware": "l4-24gb-pcie",
+                "engine.max_model_len": 4096,
+                "engine.max_num_seqs": 10,
+                "workload": str(path),
+                "load": {"mode": "trace"},
+                "slo": {"ttft_p90_s": 4.0},
+                "run": {"window_s": 30.0},
+            }
+        )
+        return find_knee(scenario)
+
+
+def test_a_simulated_trace_has_an_interval_and_what_binds() -> None:
+    """Sampling from traces drawn again, the model's parts on top, and elasticities, all in multiples."""
+    knee = simulated()
+    answer = json.loads(json.dumps(knee.as_dict(), allow_nan=False))["knee"]
+    (low, high), (least, most) = answer["interval"]["sampling"], answer["interval"]["total"]
+    assert least < low < answer["time_scale"] < high < most
+    drawn = answer["interval"]["parts"]["sampling"]
+    assert drawn["block_s"] % 30.0 == 0
+    assert drawn["blocks"] == round(drawn["blocks_of_trace"] ** (2 / 3))
+    assert drawn["relative"] == pytest.approx((high - low) / 2 / answer["time_scale"])
+    assert answer["binding"]["elasticities"]["max_num_seqs"] > 0
+    assert interval_words(knee) in headline(knee)
+    speeds = sum(answer["binding"]["elasticities"][name] for name in SPEEDS)
+    assert speeds > 0.8

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from support import NO_FRONT_END, EvenSteps, base
 
 from sim.clock import on_grid
 from sim.report.text import run_text
+from sim.report.windows_figure import write_windows
 from sim.results import Result
 from sim.results.windows import spans_of
 from sim.simulation import simulate
@@ -96,3 +98,14 @@ def test_a_short_rest_belongs_to_the_last_window(end_s: float, ends_s: list[floa
     spans = spans_of(np.arange(0.0, end_s, 0.1), (0.0, end_s), 10.0, 1)
     assert [x.end_s for x in spans] == ends_s
     assert spans[-1].last == len(np.arange(0.0, end_s, 0.1))
+
+
+def test_the_windows_are_drawn(tmp_path: Path) -> None:
+    """The page beside a run has a dot for each window, red where the limit is missed, and the worst."""
+    (page,) = write_windows(summary(REGULAR_S + BURST_S), tmp_path)
+    text = page.read_text(encoding="utf-8")
+    assert text.count('class="dot s-good"') == 3 + 1  # one is the legend's
+    assert text.count('class="dot s-bad"') == 1 + 1
+    assert "600 s to 900 s: queueing max 20 s, 50 requests" in text
+    assert "the worst: queueing max is 20 s, from 600 s to 900 s" in text
+    assert not write_windows(summary(REGULAR_S, slo={}), tmp_path)

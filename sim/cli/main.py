@@ -90,7 +90,9 @@ def run(
 
         say(run_text(summary))
     if out is not None:
-        note_written(result.write(out))
+        from sim.report.windows_figure import write_windows
+
+        note_written([*result.write(out), *write_windows(summary, out)])
         if not result.in_files:
             from sim.report.metrics import SCRAPE_INTERVAL_S, write_metrics
 

@@ -9,6 +9,7 @@ from sim.planning.knee import Knee
 from sim.planning.wording import number
 from sim.report.assumptions import deployment
 from sim.report.text import headline, interval_words
+from sim.report.windows_text import judged_words
 
 
 def answer(knee: Knee) -> str:
@@ -44,8 +45,13 @@ def _ends(interval: Sequence[float]) -> str:
 def how_judged(knee: Knee) -> str:
     """Which random numbers the loads had, how long their runs were, and how many of them."""
     size = _from_to([int(point.summary["requests"]["offered"]) for point in knee.points])
+    windows = f" {judged_words(knee)}" if knee.windows else ""
     if _is_one_trace(knee):
-        return f"All loads have the same trace, faster or slower; {size} requests a run."
+        return f"All loads have the same trace, faster or slower; {size} requests a run.{windows}"
+    if knee.windows:
+        return (
+            f"One run at each load, those next to the knee of a typical day; {size} requests a run.{windows}"
+        )
     seed = f"seed {knee.scenario.run.get('seed')}"
     pooled = [p.summary["replications"] for p in knee.points if p.summary.get("replications", 1) > 1]
     if not pooled:

@@ -182,10 +182,12 @@ def _latency_panel(knee: Knee, metric: str) -> Callable[[Axes], None]:
             style = STYLES.get(statistic, OTHER_STYLE)
             _curve(axis, knee, _reader(metric, statistic, scale), statistic, style)
         for limit in limits:
+            if knee.windows:
+                _curve(axis, knee, _decisive(limit, scale), f"{limit.statistic}, worst window", OTHER_STYLE)
             _mark_limit(axis, knee, limit, scale)
         axis.set_ylabel(f"{name} ({unit})\nlower is better")
         _latency_range(axis, knee, metric, statistics, limits, scale)
-        axis.legend(loc="upper left", ncols=len(statistics))
+        axis.legend(loc="upper left", ncols=len(statistics) + (len(limits) if knee.windows else 0))
 
     return draw
 
@@ -338,6 +340,11 @@ def _plain(value: float, _position: float) -> str:
 
 def _statistic(point: Point, metric: str, statistic: str) -> float | None:
     return point.summary.get(f"{metric}_s", {}).get(statistic)
+
+
+def _decisive(limit: Limit, scale: float) -> Callable[[Point], float | None]:
+    """The value by which *limit* was judged."""
+    return lambda point: _scaled(limit.value_s(point.summary), scale)
 
 
 def _reader(metric: str, statistic: str, scale: float) -> Callable[[Point], float | None]:

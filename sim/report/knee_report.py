@@ -11,6 +11,7 @@ from typing import Any
 
 from sim.files import write_whole
 from sim.planning.knee import Knee
+from sim.planning.reasons import load_words
 from sim.planning.search import Point
 from sim.planning.wording import duration, gibibytes, number
 from sim.report.answer import answer, how_judged, interval_sentence
@@ -98,7 +99,7 @@ def _limits(knee: Knee) -> str:
 
 
 def _numbers(knee: Knee) -> str:
-    rate = "none" if knee.rate_per_s is None else f"{number(knee.rate_per_s)} requests/s"
+    rate = "none" if knee.at is None else load_words(knee.at)
     return "## Numbers\n\n" + markdown_table(["", "value"], [("knee", rate), *knee_facts(knee)])
 
 

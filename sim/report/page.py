@@ -13,6 +13,7 @@ from sim.report.answer import answer
 from sim.report.page_html import Html, contents, document, joined, paragraph, tag
 from sim.report.page_runs import LoadRun, run_loads
 from sim.report.page_story import Story
+from sim.report.windows_figure import windows_section
 
 NAME = "page.html"
 BESIDE = ("knee.png", "knee.svg", "knee.md", "knee.json", "points.csv")
@@ -59,6 +60,7 @@ def page(knee: Knee, runs: Sequence[LoadRun], ledger: Mapping[str, Any]) -> str:
 def _sections(story: Story) -> list[Html]:
     return [
         page_sections.figure(story),
+        windows_section(story),
         page_sections.how_sure(story),
         page_sections.gives_way(story),
         page_sections.cost(story),
@@ -77,6 +79,8 @@ def _sections(story: Story) -> list[Html]:
 def _contents(story: Story) -> Html:
     absent = set() if page_sections.how_sure(story) else {"sure"}
     there = {name: title for name, title in CONTENTS.items() if name not in absent}
+    if windows_section(story):
+        there = {"figure": there.pop("figure"), "windows": "Windows", **there}
     count = len(page_sources.warnings_of(story))
     warned = f"{count} warning{'s' if count != 1 else ''}: read them before quoting the answer."
     note = paragraph(tag("a", warned, href="#warnings")) if count else Html("")

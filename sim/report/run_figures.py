@@ -63,6 +63,7 @@ def _latency(knee: Knee, metric: str, interval: Interval | None) -> Html | None:
     limits = [limit for limit in knee.asked if limit.metric == metric]
     statistics = list(dict.fromkeys([*PERCENTILES, *(limit.statistic for limit in limits)]))
     readers = {name: _reader(f"{metric}_s", name) for name in statistics}
+    readers |= {f"{x.statistic} of the worst window": _in_windows(x) for x in limits if knee.windows}
     settled = [p for p in _drawn(knee) if p.stable] or _drawn(knee)
     seen = [v for p in settled for read in readers.values() if (v := read(p)) is not None]
     if not seen:
@@ -77,7 +78,7 @@ def _latency(knee: Knee, metric: str, interval: Interval | None) -> Html | None:
         chart.level(limit.bound_s, "limit", f"limit {limit.statistic} {duration(limit.bound_s)}")
     for statistic, read in readers.items():
         _curve(chart, knee, read, CURVES.get(statistic, "s-other"), _named(f"{name} {statistic}", duration))
-    others = [name for name in statistics if name not in CURVES]
+    others = [name for name in readers if name not in CURVES]
     note = f"also {', '.join(others)}; lower is better" if others else "lower is better"
     return panel(name, chart.svg("offered load, requests/s"), note)
 
@@ -138,6 +139,10 @@ def _drawn(knee: Knee) -> list[Point]:
 
 def _reader(section: str, key: str) -> Callable[[Point], float | None]:
     return lambda point: point.summary.get(section, {}).get(key)
+
+
+def _in_windows(limit: Limit) -> Callable[[Point], float | None]:
+    return lambda point: limit.value_s(point.summary)
 
 
 def _named(name: str, words: Callable[[float], str]) -> Callable[[float], str]:

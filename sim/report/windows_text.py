@@ -62,6 +62,17 @@ def within_words(knee: Knee) -> str:
     return f"within {asked} in {where} {length}"
 
 
+def judged_words(knee: Knee) -> str:
+    """What a limit's value is where windows decide."""
+    if knee.windows is None:
+        return ""
+    length = duration(knee.windows["length_s"])
+    return (
+        f"Limits are judged in each window of {length}; a limit's value is that of the worst one that may "
+        "not miss it, and of a whole run where that is shorter than two windows."
+    )
+
+
 def drawn_words(samples: int, drawn: Mapping[str, Any]) -> str:
     """`16, each of 8 blocks of 300 s (the trace has 21; what arrives is correlated for 120 s)`."""
     return (
