@@ -16,6 +16,7 @@ from analytic import FakeScenario
 from support import base
 
 from sim.clock import on_grid
+from sim.faults import InputFault
 from sim.planning.crossing import crossing
 from sim.planning.knee import Knee, find_knee
 from sim.planning.limits import as_judged, broken_limits, decisive, limits_of, turned_away_share
@@ -23,8 +24,11 @@ from sim.planning.other_samples import blocks_of, knees_of_blocks, of_one
 from sim.planning.resources import SPEEDS
 from sim.planning.search import Summarised
 from sim.report.text import headline, interval_words, knee_text
+from sim.results import Result
 from sim.results.statistics import growth
 from sim.results.windows import spans_of
+from sim.scenario import Scenario
+from sim.simulation import simulate
 from sim.workload import Requests
 from sim.workload.blocks import circle_s, in_blocks, sent_faster
 from sim.workload.streams import stream
@@ -382,3 +386,40 @@ def test_a_simulated_trace_has_an_interval_and_what_binds() -> None:
     assert interval_words(knee) in headline(knee)
     speeds = sum(answer["binding"]["elasticities"][name] for name in SPEEDS)
     assert speeds > 0.8
+
+
+def trace_of(folder: Path, rows: int) -> Scenario:
+    """A trace with a request each second."""
+    path = folder / "trace.csv"
+    path.write_text(
+        "arrival_s,prompt_tokens,output_tokens\n" + "".join(f"{i},100,10\n" for i in range(rows)),
+        encoding="utf-8",
+    )
+    limits = {"slo": {"ttft_p90_s": 1.0}, "run": {"warmup": "50s"}}
+    return base().replace({"workload": str(path), "load": {"mode": "trace"}, **limits})
+
+
+def test_a_trace_within_the_warm_up_is_refused(tmp_path: Path) -> None:
+    """The sentence names the file, how long the trace lasts at this multiple, and the warm-up."""
+    short = trace_of(tmp_path, 81).replace({"load.time_scale": 2.0})
+    sentence = r"trace\.csv: the last request comes at 40 s, within run\.warmup of 50 s"
+    for ask in (simulate, find_knee):
+        with pytest.raises(InputFault, match=sentence):
+            ask(short)
+
+
+def test_a_warm_up_in_seconds_is_the_same_requests_at_every_multiple(tmp_path: Path) -> None:
+    """Of 81 requests a second apart the first fifty are left out, however fast they are sent."""
+    knee = find_knee(trace_of(tmp_path, 81))
+    assert {point.summary["window"]["requests"] for point in knee.points} == {31}
+
+
+def test_a_short_trace_says_that_it_is_judged_as_a_whole(tmp_path: Path) -> None:
+    """Without two windows the answer has no windows, no interval, and sentences that say why."""
+    short = trace_of(tmp_path, 400)
+    (told,) = [x for x in Result(simulate(short)).summary()["warnings"] if "as a whole" in x]
+    assert "two windows of run.window_s (300 s)" in told
+    knee = find_knee(short)
+    assert knee.windows is None
+    assert knee.interval is None
+    assert any("judged as a whole" in warning for warning in knee.warnings)

@@ -16,7 +16,16 @@ from sim.planning.judgement import Judgement
 from sim.planning.limits import Limit, limits_of
 from sim.planning.reasons import evaluated, nearest_miss, warnings_of, why_here, why_nowhere
 from sim.planning.roofline_knees import roofline_knees
-from sim.planning.search import TIME_SCALE, Point, Progress, Search, Simulate, Summarised, judged_limits
+from sim.planning.search import (
+    TIME_SCALE,
+    Point,
+    Progress,
+    Search,
+    Simulate,
+    Summarised,
+    judged_limits,
+    same_warm_up,
+)
 from sim.planning.wording import number, output_rate
 from sim.scenario import Scenario
 
@@ -198,10 +207,12 @@ def find_knee(
     precision = float(scenario.run.get("precision", 0.02)) if precision is None else precision
     if not 0.001 <= precision <= 0.5:
         raise InputFault(f"precision must lie between 0.001 and 0.5 (got {precision})")
+    physics = simulate is None and isinstance(scenario, Scenario)
+    if physics:
+        scenario = same_warm_up(scenario)
     limits = judged_limits(scenario)
     _enough_requests(limits, scenario.run.get("requests"))
     search = Search(scenario, limits, _counted(simulate or _simulated, progress))
-    physics = simulate is None and isinstance(scenario, Scenario)
     try:
         if physics and unloaded.look(search):
             hopeless = Judgement(None, None, None, hardware_knees=roofline_knees(scenario))

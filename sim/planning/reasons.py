@@ -123,6 +123,11 @@ def warnings_of(search: Search, at: Point | None, replications: int, reached: bo
             f"{replications} replications did not reach the precision asked for: allow more "
             "(run.most_replications) or ask for less (run.precision)"
         )
+    if search.by_windows and at is not None and "windows" not in at.summary:
+        found.append(
+            "at the knee a run has not two windows of run.window_s with enough requests: loads there are "
+            "judged as a whole, which hides the worst minutes; give a shorter run.window_s or a longer trace"
+        )
     if search.capacity().bad is None and len(search.points) > 1:
         top = number(search.points[-1].rate_per_s)
         found.append(f"capacity and saturated throughput are unknown: no queue grew up to {top} requests/s")

@@ -21,6 +21,7 @@ from sim.faults import InputFault
 from sim.planning.limits import Limit, as_judged, broken_limits, limits_of, turned_away_share
 from sim.planning.wording import joined
 from sim.results.windows import MOST_TURNED_AWAY
+from sim.workload import generate
 from sim.workload.steady import has_no_steady_state
 
 if TYPE_CHECKING:
@@ -275,6 +276,19 @@ class Search:
         """The lowest load at which the run's clock still holds the last arrival."""
         lowest = self.points[0]
         return lowest.load * lowest.summary["window"]["end_s"] / (0.45 * HORIZON_S)
+
+
+def same_warm_up(scenario: Scenario) -> Scenario:
+    """*scenario* with a warm-up that leaves out the same requests of a trace at every multiple of its times.
+
+    A warm-up in seconds is one of the scenario's own `load.time_scale`. Raises `InputFault`.
+    """
+    warmup = scenario.run.get("warmup")
+    if scenario.load.get("mode") != "trace" or not isinstance(warmup, Mapping):
+        return scenario
+    arrival_s = generate(scenario.workload, scenario.load, scenario.run).arrival_s
+    left_out = int(np.searchsorted(arrival_s, warmup["seconds"]))
+    return scenario.replace({"run.warmup": left_out / len(arrival_s)}, source="knee search")
 
 
 def judged_limits(scenario: Scenario) -> tuple[Limit, ...]:

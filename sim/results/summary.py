@@ -31,6 +31,7 @@ def summarise(records: Records) -> dict[str, Any]:
     stable, slope = occupancy.stability(records)
     rates, makespan, latencies = everybody.throughputs(), work.makespan(), everybody.latencies()
     counted = {"requests": everybody.counts(), **latencies}
+    by_window = windows(records)
     return {
         "kneesim": {
             "version": __version__,
@@ -45,7 +46,7 @@ def summarise(records: Records) -> dict[str, Any]:
         **rates,
         "makespan": makespan,
         **everybody.goodput(everybody.offered),
-        **windows(records),
+        **by_window,
         **latencies,
         "stable": stable,
         "queue_growth_per_s": slope,
@@ -62,7 +63,7 @@ def summarise(records: Records) -> dict[str, Any]:
         "cost": _cost(run, rates, makespan, stable),
         "by_class": by_class.answers(everybody.offered) or {"default": counted},
         "checks": _checks(run, occupancy, work, latencies["itl_s"]["n"], stable),
-        "warnings": warnings_of(run, stable),
+        "warnings": warnings_of(run, stable, bool(by_window)),
         "simulator": {
             "wall_s": run.wall_s,
             "requests_per_s": len(records) / run.wall_s,

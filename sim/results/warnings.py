@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sim.serving.static import StaticScheduler
 from sim.simulation import Run
+from sim.workload.steady import has_no_steady_state
 
 _NOTES = {
     "zero_output_dropped": "{} rows of the trace without an answer were left out",
@@ -23,9 +24,15 @@ _NOTES = {
 }
 
 
-def warnings_of(run: Run, stable: bool) -> list[str]:
+def warnings_of(run: Run, stable: bool, has_windows: bool) -> list[str]:
     """What a reader of the numbers must know."""
     warnings = []
+    if run.scenario.slo and not has_windows and has_no_steady_state(run.scenario.workload):
+        warnings.append(
+            f"the run is judged as a whole, for it has not two windows of run.window_s "
+            f"({run.scenario.run['window_s']:g} s) with enough requests: traffic without a steady state "
+            "hides its worst minutes so"
+        )
     if run.scheduler.caching is None and run.requests.contents is not None:
         warnings.append("prefix caching is off: prompts that share their beginnings compute it each")
     by_priority = run.scenario.engine["scheduling_policy"] == "priority"

@@ -199,8 +199,18 @@ def _recorded(
     asked, until_s = run.get("requests") or len(trace), run.get("duration_s") or math.inf
     beyond = {"requests_beyond_trace": asked - len(trace)} if asked > len(trace) else {}
     count = min(len(trace), asked) if until_s == math.inf else len(trace)
+    _refuse_all_warm_up(trace, min(float(times_s[count - 1]), until_s), run)
     source = numbered(lambda rows: times_s[rows])
     return Arrivals(source, count, until_s, len(trace), {**trace.notes, **beyond})
+
+
+def _refuse_all_warm_up(trace: Trace, last_s: float, run: Mapping[str, Any]) -> None:
+    warmup = run.get("warmup")
+    if isinstance(warmup, Mapping) and 0 < last_s <= warmup["seconds"]:
+        raise InputFault(
+            f"{trace.path}: the last request comes at {last_s:.6g} s, within run.warmup of "
+            f"{warmup['seconds']:g} s, so that nothing is left to measure; give a shorter one"
+        )
 
 
 def _trace_of(workload: Mapping[str, Any]) -> Trace:
