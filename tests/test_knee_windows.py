@@ -148,20 +148,16 @@ def test_more_windows_may_fail_at_a_higher_multiplier() -> None:
 
 
 def test_it_holds_at_every_lower_multiplier_tried() -> None:
-    """A window that fails at lower multipliers only, by where its edges lie, ends the knee there."""
+    """A dip just below the multiple that bisection finds is looked for: the answer lies below it."""
     inner = replayed(bursty(1))
+    plain = find_knee(asked(), simulate=inner).time_scale
 
     def odd(scenario: Any) -> Queue:
-        run = inner(scenario)
-        return (
-            replayed(np.repeat(bursty(1), 3))(scenario) if 0.95 < scenario.load["time_scale"] < 0.97 else run
-        )
+        fails = abs(scenario.load["time_scale"] / plain - 0.96) < 0.004
+        return replayed(np.repeat(bursty(1), 3))(scenario) if fails else inner(scenario)
 
-    plain = find_knee(asked(), simulate=inner).time_scale
-    scenario = replace(asked(), load={"mode": "trace", "time_scale": 0.955})
-    knee = find_knee(scenario, simulate=odd)
-    assert plain > 1.0
-    assert knee.time_scale < 0.95
+    knee = find_knee(asked(), simulate=odd)
+    assert 0.9 * plain < knee.time_scale < 0.96 * plain
     assert all(point.passes for point in knee.points if point.load <= knee.time_scale)
 
 
@@ -338,7 +334,7 @@ def strain(day: FakeScenario, rate_per_s: float) -> float:
 
 def test_the_knee_of_a_daily_curve_is_that_of_a_typical_day() -> None:
     """The mean rate at which the worst five minutes of a typical day just hold, within the precision."""
-    knee = find_knee(daily(), simulate=a_day)
+    knee = find_knee(daily(seed=5), simulate=a_day)  # whose own day is a bad one
     days = [daily(seed) for seed in range(500, 540)]
     knees = [crossing(lambda rate, day=day: strain(day, rate), 2.5, 0.02) for day in days]
     typical = float(np.exp(np.mean(np.log(knees))))

@@ -6,6 +6,7 @@ curve can be drawn again whole, with other seeds, and its knee is that of a typi
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from math import ceil
 
@@ -57,9 +58,8 @@ def _of_a_typical_day(search: Search, bracket: Bracket, precision: float, physic
         if reached or count >= most:
             break
         count = min(most, ceil(1.5 * count))
-    shown = min((knee, number) for number, knee in enumerate(knees) if knee >= load)[1]
-    day = search.scenario.replace({"run.seed": seed_of(run["seed"], shown)}, source="knee search")
-    _show(search, day, float(f"{load:.5g}"))
+    load = float(f"{load:.5g}")
+    day = _day_shown(search, knees, load)
     knee = search.knee_at(load)
     interval = Interval(confidence, (low, high), None, {}, count, run.get("requests"), None, reached)
     found = Judgement(
@@ -73,13 +73,24 @@ def _of_a_typical_day(search: Search, bracket: Bracket, precision: float, physic
     return _with_what_binds(search, day, knee, found) if physics and knee.bad else found
 
 
-def _show(search: Search, day: Scenario, load: float) -> None:
-    """Judge *load*, and those near it, by *day*."""
-    near = [point.load for point in search.points if load / NEAR < point.load < load * NEAR]
-    for one in {load, *near}:
-        search.judge_run(
-            one, search.simulate(day.replace({search.axis: one}, source="knee search")).summary()
-        )
+def _day_shown(search: Search, knees: Sequence[float], load: float) -> Scenario:
+    """The day whose own knee is nearest above *load*; it, and loads near it, are judged by that day."""
+    own = search.scenario.run["seed"]
+    numbers = sorted((i for i in range(len(knees)) if knees[i] >= load), key=lambda i: knees[i])
+    for number in numbers:
+        day = search.scenario.replace({"run.seed": seed_of(own, number)}, source="knee search")
+        _judge_by(search, day, load)
+        if search.at(load).passes:  # its own knee is interpolated
+            break
+    for point in search.points:
+        if load / NEAR < point.load < load * NEAR and point.load != load:
+            _judge_by(search, day, point.load)
+    return day
+
+
+def _judge_by(search: Search, day: Scenario, load: float) -> None:
+    run = search.simulate(day.replace({search.axis: load}, source="knee search"))
+    search.judge_run(load, run.summary())
 
 
 def _with_what_binds(search: Search, scenario: Scenario, knee: Bracket, found: Judgement) -> Judgement:

@@ -34,11 +34,7 @@ NEARLY_UNLOADED = 0.01
 MOST_DOUBLINGS = 20
 MOST_HALVINGS = 40
 PILOT_REQUESTS = 1000  # of a run that only has to show where it is worth looking
-BELOW = (
-    0.985,
-    0.96,
-    0.92,
-)  # shares of a knee that one run a load has found, to be tried before it is believed
+BELOW = (0.985, 0.96, 0.92)  # shares of a bisected knee that must pass, too
 
 
 class Summarised(Protocol):
