@@ -84,7 +84,7 @@ def test_whole_prompts_leave_the_decodes_their_tokens(run: Callable[..., Run]) -
 
 def test_the_kv_cache_is_a_share_of_what_is_left() -> None:
     """Nine tenths of what weights, activations and overhead leave; vLLM takes all of it below its share."""
-    from sim.simulation.simulate import ledger_of
+    from sim.simulation import ledger_of
 
     ledger = ledger_of(sim.load("chat-8b-a100", ["engine={preset: tensorrt-llm, max_model_len: 8192}"]))
     held = ledger.weights_bytes + ledger.activation_bytes + ledger.overhead_bytes

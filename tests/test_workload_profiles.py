@@ -10,8 +10,11 @@ import numpy as np
 import pytest
 import yaml
 
-from sim.workload import generate, mean_context_tokens, mean_tokens, read_trace
+from sim.scenario import entry
+from sim.workload import Requests, generate, mean_context_tokens, mean_tokens, read_trace, take
 from sim.workload.fitting import fit_quantile_table, table_distance
+from sim.workload.session_shape import session_shape
+from sim.workload.tenants import tenant_shares
 
 ROOT = Path(__file__).parents[1]
 PROFILES = sorted((ROOT / "workloads").glob("*.yaml"))
@@ -32,18 +35,58 @@ def profile(name: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("path", PROFILES, ids=lambda path: path.stem)
 def test_a_profile_makes_requests_and_says_where_it_is_from(path: Path) -> None:
-    """The name is the file's; source and licence are stated; lengths and arrivals have a provenance."""
-    workload = profile(path.stem)
+    """The name is the file's; source and licence are stated; lengths and arrivals have a provenance. Requests
+    have the means that are told beforehand, by the spread of their sessions where they have any."""
+    workload = entry("workloads", path.stem)
     assert workload["name"] == path.stem
     assert workload["source"]
     assert workload["licence"]
     assert {"lengths", "arrivals"} <= set(workload["provenance"])
-    assert {entry["kind"] for entry in workload["provenance"].values()} <= {"measured", "estimated"}
-    requests = generate(workload, {"rate_per_s": 2}, {"requests": 20_000, "seed": 1})
+    assert {origin["kind"] for origin in workload["provenance"].values()} <= {"measured", "estimated"}
+    requests = at_rates(generate(workload, {"rate_per_s": 2}, {"requests": 20_000, "seed": 1}), workload)
+    alike = 20_000 / session_shape(workload).requests if workload.get("sessions") else len(requests)
     for tokens, mean in zip(
         (requests.prompt_tokens, requests.output_tokens), mean_tokens(workload), strict=True
     ):
-        assert abs(tokens.mean() - mean) <= 3.291 * tokens.std() / math.sqrt(20_000) + 1e-3
+        assert abs(tokens.mean() - mean) <= 3.291 * tokens.std() / math.sqrt(alike) + 1e-3
+
+
+def at_rates(requests: Requests, workload: dict[str, Any]) -> Requests:
+    """Those of the *requests* that come at a rate."""
+    if requests.classes is None:
+        return requests
+    with_users = [value.get("concurrency") is not None for value in workload["classes"].values()]
+    return take(requests, np.flatnonzero(~np.array(with_users)[requests.classes]))
+
+
+def test_a_coding_agent_is_as_published() -> None:
+    """Turns a session, calls a turn, prompt and answer of a call as Copilot's means; the waits of people and
+    tools at TraceLab's percentiles; almost all of a prompt is known from before."""
+    workload = entry("workloads", "coding-agent")
+    shape = session_shape(workload)
+    assert shape.turns.mean == pytest.approx(1_189_581 / 301_026, rel=0.01)
+    assert 1 + shape.calls.mean == pytest.approx(9_310_255 / 1_189_581, rel=0.01)
+    assert mean_tokens(workload) == pytest.approx((67_800, 528), rel=0.01)
+    for part, known in ((shape.pause, (86, 1260)), (shape.tool_s, (0.3, 13.6))):
+        drawn = part.draw(1, "times", 40_000)
+        assert tuple(np.quantile(drawn, [0.5, 0.9])) == pytest.approx(known, rel=0.05)
+    requests = generate(workload, {"rate_per_s": 2}, {"requests": 5000, "seed": 1})
+    assert np.median(requests.output_tokens) == pytest.approx(214, rel=0.05)
+    assert requests.notes["prompt_tokens_seen_before"] / requests.prompt_tokens.sum() > 0.9
+
+
+@pytest.mark.parametrize(
+    ("name", "top", "most"),
+    [("servegen-language-m-small", 0.2988, 9), ("servegen-language-m-mid", 0.5228, 22),
+     ("servegen-language-m-large", 0.1605, 39), ("servegen-deepseek-r1", 0.2859, 25)],
+)  # fmt: skip
+def test_a_few_clients_of_servegen_send_most(name: str, top: float, most: int) -> None:
+    """The largest as many as published, and so many 90 % of the requests; the day's mean is the load's."""
+    workload = entry("workloads", name)
+    shares = np.sort(tenant_shares(workload))[::-1]
+    assert shares[0] == pytest.approx(top)
+    assert int(np.searchsorted(np.cumsum(shares), 0.9)) + 1 == most
+    assert np.mean(workload["arrivals"]["series"]["rates"]) == pytest.approx(1.0, abs=0.01)
 
 
 @needs_traces

@@ -68,7 +68,7 @@ def served(load: MeasuredLoad, scenario: Scenario) -> Served:
     sent = load.sent
     count = load.completed if sent is None else len(sent.prompt_tokens)
     changes = {"load": _load_of(load), "run.requests": count, "run.warmup": 0.0}
-    if scenario.workload["arrivals"]["kind"] != "trace" and load.kind == "rate":
+    if scenario.workload.get("arrivals", {}).get("kind") != "trace" and load.kind == "rate":
         changes["workload"] = {**scenario.workload, "arrivals": {"kind": load.arrivals}}
     repeated = scenario.replace(changes, source=load.place)
     if sent is None:

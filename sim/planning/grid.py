@@ -17,6 +17,7 @@ from sim.scenario.overrides import key_path
 from sim.scenario.schema import SCENARIO_KEYS, SECTION_KINDS
 from sim.scenario.tree import Place, from_python, spell
 from sim.version import __version__
+from sim.workload.classes import classes_of
 
 if TYPE_CHECKING:
     from sim.scenario import Scenario
@@ -94,7 +95,8 @@ def grid(
 
 def fingerprint(scenario: Scenario) -> str:
     """Of all that a run of *scenario* depends on: its values, the traces it names, and this version."""
-    paths = [scenario.workload.get(part, {}).get("path") for part in ("arrivals", "lengths")]
+    traffic = classes_of(scenario.workload).values()
+    paths = [own.get(part, {}).get("path") for own in traffic for part in ("arrivals", "lengths")]
     parts = [__version__, scenario.sha256, *(_file_sha256(path) for path in paths if path)]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 

@@ -18,6 +18,7 @@ import numpy as np
 from sim.planning.controls import POPULATION, Controls, coefficients, pace_of
 from sim.planning.limits import Limit
 from sim.planning.replications import Pool, Replications
+from sim.workload.classes import answers_decide
 from sim.workload.streams import stream
 
 LEAST_REPLICATIONS = 16
@@ -228,7 +229,8 @@ class Triple:
 
     def controls(self, replications: int) -> int:
         """How many control variates the level of a limit has, with so many replications."""
-        drawn = self.runs.scenario.workload.get("arrivals", {}).get("kind") != "trace"
+        workload = self.runs.scenario.workload
+        drawn = workload.get("arrivals", {}).get("kind") != "trace" and not answers_decide(workload)
         if not (self.physics and drawn) or replications < LEAST_REPLICATIONS:
             return 0
         return max((2 if limit.statistic.startswith("p") else 1 for limit in self.limits), default=0)

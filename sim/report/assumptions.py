@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from sim.planning.wording import joined, number
+from sim.workload.classes import shares
+from sim.workload.session_shape import session_shape
 
 if TYPE_CHECKING:
     from sim.scenario import Scenario
@@ -135,15 +137,36 @@ def _left_out(engine: Mapping[str, Any]) -> list[str]:
 
 
 def _workload(workload: Mapping[str, Any], load: Mapping[str, Any]) -> str:
-    arrivals = workload.get("arrivals", {}).get("kind", "poisson")
+    name = workload.get("name")
+    parts = shares(workload)
+    told = [
+        f"{_who(own, f'class {label}, {100 * parts.get(label, 0):.3g} % of the rate')}: {_traffic(own, load)}"
+        for label, own in (workload.get("classes") or {}).items()
+    ]
+    return f"{f'{name}, ' if name else ''}{'; '.join(told) or _traffic(workload, load)}"
+
+
+def _who(traffic: Mapping[str, Any], at_a_rate: str) -> str:
+    """A class at a rate, or the users that it has."""
+    users = traffic.get("concurrency")
+    return at_a_rate if users is None else f"{at_a_rate.partition(',')[0]}, {users:,} users"
+
+
+def _traffic(traffic: Mapping[str, Any], load: Mapping[str, Any]) -> str:
+    arrivals = traffic.get("arrivals", {}).get("kind", "poisson")
     if "rate_per_s" in load and arrivals == "trace":
         arrivals = "the trace's own, scaled"
-    lengths = workload.get("lengths", {})
+    arrivals = "upon answers" if traffic.get("concurrency") is not None else arrivals
+    lengths = traffic.get("lengths", {})
     shape = lengths.get("kind", "unknown")
     if shape == "fixed":
         shape = f"{lengths['prompt_tokens']} prompt and {lengths['output_tokens']} output tokens"
-    name = workload.get("name")
-    return f"{f'{name}, ' if name else ''}arrivals {arrivals}, lengths {shape}{_shared(workload)}"
+    return f"arrivals {arrivals}{_tenants(traffic)}, lengths {shape}{_shared(traffic)}"
+
+
+def _tenants(traffic: Mapping[str, Any]) -> str:
+    tenants = traffic.get("tenants") or 1
+    return f" of {tenants:,} tenants" if tenants > 1 else ""
 
 
 def _shared(workload: Mapping[str, Any]) -> str:
@@ -151,12 +174,19 @@ def _shared(workload: Mapping[str, Any]) -> str:
     sessions, prefixes = workload.get("sessions"), workload.get("prefixes") or {}
     heads = {"groups": f"{prefixes.get('groups', 0):,} shared heads", "trace": "beginnings as in the trace"}
     parts = [
-        f"sessions of {number(sessions['turns']['mean'])} turns" if sessions else "",
+        _sessions(workload) if sessions else "",
         heads.get(prefixes.get("kind", "none"), ""),
         f"{workload['answers']} answers to a prompt" if (workload.get("answers") or 1) > 1 else "",
         f"{len(workload['priorities']['weights'])} priorities" if workload.get("priorities") else "",
     ]
     return "".join(f", {part}" for part in parts if part)
+
+
+def _sessions(workload: Mapping[str, Any]) -> str:
+    """Turns, and what they wait for."""
+    shape = session_shape(workload)
+    calls = f" with {number(shape.calls.mean)} calls of tools each" if shape.calls.mean else ""
+    return f"sessions of {number(shape.turns.mean)} turns{calls}{' upon answers' if shape.waits else ''}"
 
 
 def _run(run: Mapping[str, Any], requests: int) -> str:

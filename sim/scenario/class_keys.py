@@ -19,9 +19,9 @@ TENANT_KEYS = (
     Key("tenants", "count", "How many send, each as `arrivals` has it, independently of the others.",
         minimum=1, maximum=100_000, otherwise="1"),
     Key("tenant_zipf", "number", "Exponent of their shares of the requests: tenant k has a weight of "
-        "k^-tenant_zipf.", minimum=0, one_of="tenants' shares", otherwise="1"),
-    Key("tenant_shares", "share", "The largest tenants' shares of the requests; the others have equal parts "
-        "of what is left.", minimum=0, maximum=1, many=True, one_of="tenants' shares"),
+        "k^-tenant_zipf.", minimum=0, otherwise="1"),
+    Key("tenant_shares", "share", "The largest tenants' shares of the requests; tenant_zipf divides what is "
+        "left.", minimum=0, maximum=1, many=True),
 )  # fmt: skip
 OWN_KEYS = (
     Key("share", "number", "Its weight in load.rate_per_s, relative to those of the others.", above=0,

@@ -21,7 +21,7 @@ class PriorityQueue:
 
     def append(self, sequence: Sequence) -> None:
         """*sequence* takes its place."""
-        heappush(self._heap, (sequence.priority, sequence.index, sequence))
+        heappush(self._heap, (sequence.priority, sequence.came, sequence))
 
     appendleft = append
 

@@ -22,6 +22,7 @@ class Sequence:
     __slots__ = (
         "admission",
         "blocks",
+        "came",
         "computed",
         "content",
         "finish_iteration",
@@ -39,7 +40,8 @@ class Sequence:
     )
 
     def __init__(self, index: int, prompt_tokens: int, output_tokens: int) -> None:
-        self.index = index  # its row in the records, in order of arrival
+        self.index = index  # its row in the records
+        self.came = index  # rises in order of arrival
         self.prompt_tokens = prompt_tokens
         self.output_tokens = output_tokens  # at which it stops
         self.read_tokens = 0  # of its answer, then its reader leaves; 0: stays, or has left

@@ -62,5 +62,5 @@ def walk(scheduler: Scheduler, iteration: int) -> int:
 def _victim(scheduler: Scheduler, queue: list[Sequence]) -> Sequence:
     """The least urgent, or simply the last admitted."""
     if scheduler.by_priority:
-        return max(queue, key=lambda sequence: (sequence.priority, sequence.index))
+        return max(queue, key=lambda sequence: (sequence.priority, sequence.came))
     return queue[-1]

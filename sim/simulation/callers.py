@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from math import isnan
 from typing import Any
 
@@ -106,6 +107,7 @@ class Callers:
         self.done: Callable[[int, float], None] | None = None
         self._calls: dict[int, Call] = {}  # by row of the attempt that is on its way
         self._coming: set[EngineSequence] = set()  # in the front end
+        self._order = count()  # of attempts
         self._waited_for = (
             (requests.patience_s, "total", self._wants_no_more),
             (requests.first_token_patience_s, "first_token", self._wants_a_token),
@@ -172,6 +174,7 @@ class Callers:
         prompt, output = int(requests.prompt_tokens[request]), int(requests.output_tokens[request])
         call.sequence = sequence = EngineSequence(row, prompt, output)
         tell(sequence, request, requests, self.replica.scheduler.block_size)
+        sequence.came = next(self._order)
         self._calls[row] = call
         recorder.queued_s[row] = queued_s = self.front_end.pass_one(now, prompt)
         retries = self.habits_of(request).retries

@@ -163,6 +163,30 @@ class Recorder:
         self._last[request] = row = len(self.status) - 1
         return row
 
+    def reorder(self, order: np.ndarray) -> None:
+        """Makes request *order*[i] the request i; whoever is not in *order* (int64) leaves no record."""
+        rows = np.concatenate([order, np.arange(self.num_requests, len(self.status))])
+        place = np.full(len(self.status), -1)
+        place[rows] = np.arange(len(rows))
+        columns = (name for name in self.__slots__ if isinstance(getattr(self, name), array))
+        for name in columns:
+            values = getattr(self, name)
+            own = rows if len(values) == len(self.status) else order
+            setattr(self, name, array(values.typecode, np.frombuffer(values, values.typecode)[own].tobytes()))
+        for log, row, name in (
+            (self.stretches, STRETCH, "stretch_request"),
+            (self.gaps, GAP, "gap_request"),
+            (self.turns, TURN, "turn_request"),
+            (self.attempts, ATTEMPT, "attempt_request"),
+        ):
+            requests = np.frombuffer(log, row)[name]
+            requests[:] = place[requests]
+        at = place.tolist()
+        self.given_up = {at[row]: tokens for row, tokens in self.given_up.items()}
+        self._retried = [at[row] for row in self._retried]
+        self._last = {at[request]: at[row] for request, row in self._last.items()}
+        self.num_requests = len(order)
+
     @property
     def partial_answers(self) -> dict[int, int]:
         """Tokens that were computed for requests that were given up, by request."""

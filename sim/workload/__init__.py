@@ -4,7 +4,7 @@
 starts, from named streams of one seed.
 """
 
-from sim.workload.classes import classes_of, streams_of
+from sim.workload.classes import Users, answers_decide, classes_of, streams_of, take, users_of
 from sim.workload.contents import Contents
 from sim.workload.lengths import mean_context_tokens, mean_tokens
 from sim.workload.patience import again_s
@@ -19,7 +19,9 @@ __all__ = [
     "Requests",
     "Streams",
     "Trace",
+    "Users",
     "again_s",
+    "answers_decide",
     "classes_of",
     "draw_think",
     "generate",
@@ -31,4 +33,6 @@ __all__ = [
     "reusable_tokens",
     "stream",
     "streams_of",
+    "take",
+    "users_of",
 ]

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sim.faults import InputFault
 from sim.workload.contents import Contents
 from sim.workload.streams import Streams
+from sim.workload.times import seconds
 
 if TYPE_CHECKING:
     from sim.workload.requests import Follows, Requests
@@ -45,6 +45,41 @@ def streams_of(workload: Values, name: str, seed: int) -> Streams:
     return Streams(seed).within(f"classes.{name}") if workload.get("classes") else Streams(seed)
 
 
+@dataclass(frozen=True, eq=False)
+class Users:
+    """*count* users of the class number *of_class*, who send its requests *rows* (int64), in that order.
+
+    They think think_s[i] after the i-th of these.
+    """
+
+    of_class: int
+    count: int
+    rows: np.ndarray
+    think_s: np.ndarray
+
+
+def users_of(workload: Values, requests: Requests, seed: int) -> list[Users]:
+    """The users of each class of *workload* that has some, and what of *requests* they send."""
+    found = []
+    for number, (name, value) in enumerate(classes_of(workload).items()):
+        if value.get("concurrency") is None or requests.classes is None:
+            continue
+        rows, think = np.flatnonzero(requests.classes == number), value.get("think")
+        streams = streams_of(workload, name, seed)
+        think_s = seconds(think, streams, "think")(len(rows)) if think else np.zeros(len(rows))
+        found.append(Users(number, value["concurrency"], rows, think_s))
+    return found
+
+
+def answers_decide(workload: Values) -> bool:
+    """Whether some requests are sent upon the end of others, at times that no draw tells beforehand."""
+    return any(
+        value.get("concurrency") is not None
+        or bool(value.get("sessions") and value["sessions"].get("gap") is None)
+        for value in classes_of(workload).values()
+    )
+
+
 def generate_classes(workload: Values, load: Values, run: Values, generate: Generate) -> Requests:
     """The requests of all classes of *workload*, each of which *generate* makes, in order of arrival.
 
@@ -54,8 +89,6 @@ def generate_classes(workload: Values, load: Values, run: Values, generate: Gene
     """
     names, seed = list(classes_of(workload)), int(run.get("seed", 1))
     at_rates = shares(workload)
-    if len(at_rates) < len(names):
-        raise InputFault("workload.classes: users (concurrency) beside a rate are not in this version")
 
     def part(name: str, own_load: Values, own_run: Values) -> Requests:
         return generate(workload["classes"][name], own_load, own_run, streams_of(workload, name, seed))

@@ -15,14 +15,13 @@ from sim.workload.streams import Take
 def tenant_shares(workload: Mapping[str, Any]) -> np.ndarray:
     """Each tenant's share of the arrivals, the largest first; one has it all where there are no tenants.
 
-    By Zipf's law, tenant k a weight of k^-`tenant_zipf`; or the first as `tenant_shares` has them, and what
-    is left in equal parts.
+    The first ones as `tenant_shares` has them; of what is left the others by Zipf's law: tenant k a weight of
+    k^-`tenant_zipf`.
     """
-    tenants, told = int(workload.get("tenants") or 1), workload.get("tenant_shares")
-    if not told:
-        return zipf_shares(tenants, workload.get("tenant_zipf"))
-    others = tenants - len(told)
-    shares = np.concatenate([told, np.full(others, (1.0 - sum(told)) / max(others, 1))])
+    tenants, told = int(workload.get("tenants") or 1), workload.get("tenant_shares") or []
+    others = zipf_shares(tenants, workload.get("tenant_zipf"))[len(told) :]
+    left = (1.0 - sum(told)) * others / others.sum() if len(others) else others
+    shares = np.concatenate([told, left])
     return shares / shares.sum()
 
 
