@@ -21,8 +21,9 @@ from sim.planning.crossing import crossing
 from sim.planning.knee import Knee, find_knee
 from sim.planning.limits import as_judged, broken_limits, decisive, limits_of, turned_away_share
 from sim.planning.other_samples import blocks_of, knees_of_blocks, of_one
+from sim.planning.reasons import first_to_give_way
 from sim.planning.resources import SPEEDS
-from sim.planning.search import Summarised
+from sim.planning.search import Bracket, Point, Summarised
 from sim.report.text import headline, interval_words, knee_text
 from sim.results import Result
 from sim.results.statistics import growth
@@ -236,6 +237,22 @@ def test_limits_missed_in_turns_are_missed_together() -> None:
     assert broken_limits(limits, {"windows": windows}) == limits
     windows = {"count": 4, "share_in_violation": 0.25, "by_window": [rows[1], rows[0], rows[0], rows[0]]}
     assert broken_limits(limits, {"windows": windows}) == ()
+
+
+def test_a_limit_that_did_not_rise_gives_way_last() -> None:
+    """Missed together in too many windows, of two limits the one that rose is named."""
+    limits = limits_of({"ttft_p99_s": 1.0, "tpot_p99_s": 1.0}, 0.5)
+
+    def point(load: float, rows: list[tuple[float, float]]) -> Point:
+        by_window = [
+            {"values": {"ttft_p99_s": a, "tpot_p99_s": b}, "missed": ["both"] * (max(a, b) > 1)}
+            for a, b in rows
+        ]
+        return Point(load, load, {"windows": {"count": 4, "by_window": by_window}}, limits)
+
+    good = point(1.0, [(2.0, 0.5), (2.0, 0.5), (0.5, 0.5), (0.5, 0.5)])
+    bad = point(1.1, [(2.0, 0.8), (2.0, 0.5), (0.5, 2.0), (0.5, 0.9)])
+    assert first_to_give_way(Bracket(good, bad)) == limits[1]
 
 
 def test_who_is_turned_away_counts_by_window() -> None:

@@ -76,7 +76,8 @@ def _of_a_typical_day(search: Search, bracket: Bracket, precision: float, physic
 def _day_shown(search: Search, knees: Sequence[float], load: float) -> Scenario:
     """The day whose own knee is nearest above *load*; it, and loads near it, are judged by that day."""
     own = search.scenario.run["seed"]
-    numbers = sorted((i for i in range(len(knees)) if knees[i] >= load), key=lambda i: knees[i])
+    ranked = sorted(range(len(knees)), key=lambda i: knees[i])
+    numbers = [i for i in ranked if knees[i] >= load] or ranked[-1:]
     for number in numbers:
         day = search.scenario.replace({"run.seed": seed_of(own, number)}, source="knee search")
         _judge_by(search, day, load)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from math import inf
 from typing import Any
 
 from sim.planning.limits import Limit, turned_away_share
@@ -27,6 +28,8 @@ def first_to_give_way(knee: Bracket) -> Limit | None:
 
     def reached(limit: Limit) -> float:
         before_s, after_s = limit.value_s(good) or 0.0, limit.value_s(bad) or 0.0
+        if after_s <= before_s:  # missed only together with others, in too many windows
+            return inf
         return (limit.bound_s - before_s) / (after_s - before_s)
 
     return min(knee.bad.broken, key=reached, default=None)
