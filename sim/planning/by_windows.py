@@ -19,6 +19,7 @@ from sim.planning.replications import seed_of
 from sim.planning.search import Bracket, Search
 from sim.scenario import Scenario
 
+NOTHING_GAVE_WAY = "nothing gave way in the search"
 ONE_PATH = "a trace is one sample path: nothing in it can be drawn again"
 QUEUE_FIRST = "the queue gives way before any limit does: how far another trace would move that is not known"
 NEAR = 1.1  # loads that are judged by the day that is shown, as a factor from its knee
@@ -31,7 +32,9 @@ def judge_by_windows(search: Search, precision: float, physics: bool) -> Judgeme
     found = Judgement(bracket.good, bracket.bad, first_to_give_way(bracket), interval_reason=ONE_PATH)
     if not search.by_windows or bracket.good is None:
         return found
-    if found.breaking is None:
+    if bracket.bad is None:
+        return replace(found, interval_reason=NOTHING_GAVE_WAY)
+    if found.breaking is None and not bracket.bad.turns_away:
         return replace(found, interval_reason=QUEUE_FIRST)
     if not search.is_one_path:
         return _of_a_typical_day(search, bracket, precision, physics)

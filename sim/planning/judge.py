@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from math import exp, log
 
-from sim.planning.by_windows import judge_by_windows
+from sim.planning.by_windows import NOTHING_GAVE_WAY, judge_by_windows
 from sim.planning.elasticities import of_capacity, of_knee
 from sim.planning.error_bar import Interval, parts_of
 from sim.planning.interval import BESIDE, LEAST_REPLICATIONS, Sampling, Triple, estimate, of_means
@@ -15,8 +15,6 @@ from sim.planning.reasons import evaluated
 from sim.planning.refusals import refusing
 from sim.planning.replications import Replications
 from sim.planning.search import Search
-
-NOTHING_GAVE_WAY = "nothing gave way in the search"
 
 
 def judge(search: Search, precision: float, physics: bool) -> Judgement:
