@@ -101,6 +101,7 @@ def test_nothing_is_sent_after_the_end(run: Callable[..., Run]) -> None:
     done = run(thinking(), rows)
     assert done.requests.arrival_s.tolist() == [0, 6]
     assert statuses(done) == {"completed": 2}
+    assert done.requests.notes["turns_not_sent"] == 1
 
 
 def test_users_send_until_the_last_request_at_a_rate(run: Callable[..., Run]) -> None:

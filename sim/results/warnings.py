@@ -19,6 +19,8 @@ _NOTES = {
     "prompt_tokens_seen_before": "{} prompt tokens begin a prompt as an earlier request has them: the most "
     "that prefix caching could save",
     "requests_beyond_trace": "{} requests of run.requests were not sent: the trace has no more rows",
+    "turns_not_sent": "{} requests of sessions were not sent: within the run they would have come only if "
+    "answers took no time",
     "output_capped": "{} answers end at admission.max_output_tokens",
     "output_cut_at_max_model_len": "{} answers end at max_model_len",
 }
@@ -39,7 +41,7 @@ def warnings_of(run: Run, stable: bool, has_windows: bool) -> list[str]:
     if by_priority and run.requests.priorities is None:
         warnings.append("engine.scheduling_policy priority has no effect: the workload has no priorities")
     if not by_priority and run.requests.priorities is not None:
-        warnings.append("workload.priorities has no effect: engine.scheduling_policy is fcfs")
+        warnings.append("the workload's priorities have no effect: engine.scheduling_policy is fcfs")
     if not stable:
         warnings.append(
             "unstable: the queue grows for as long as the load lasts; percentiles depend on the run's length"

@@ -15,7 +15,7 @@ from sim.simulation.alarm import Alarm
 from sim.simulation.callers import Callers
 from sim.simulation.clients import Progress
 from sim.simulation.recorder import Recorder
-from sim.workload import Requests, Users, take
+from sim.workload import Requests, Users, reusable_tokens, take
 
 _TOLD = 4096  # requests between two tellings of progress
 
@@ -65,7 +65,14 @@ class UponAnswers:
         sent_s, order = np.array(self._sent, dtype=np.float64).reshape(-1, 2).T
         rows = order.astype(np.int64)
         recorder.reorder(rows)
-        return replace(take(self.requests, rows), arrival_s=sent_s.copy())
+        requests = replace(take(self.requests, rows), arrival_s=sent_s.copy())
+        sent, notes = set(rows.tolist()), dict(requests.notes)
+        if late := sum(row not in sent for row, _ in self._after.values()):
+            notes["turns_not_sent"] = late
+        if requests.contents is not None:
+            seen = reusable_tokens(requests.contents, requests.prompt_tokens, requests.output_tokens)
+            notes["prompt_tokens_seen_before"] = int(seen.sum())
+        return replace(requests, notes=notes)
 
     def _at_their_times(self, alarm: Alarm, progress: Progress | None) -> Generator[None, Event, None]:
         env, rows = self.env, self._rows_with_times()
