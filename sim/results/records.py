@@ -11,6 +11,7 @@ from sim.results.parts import Parts
 from sim.results.requests import RequestTable, window_of
 from sim.results.steps import StepLog
 from sim.simulation import Run
+from sim.simulation.clients import Progress
 
 
 class Records:
@@ -19,8 +20,8 @@ class Records:
     An answer takes the tables one by one and keeps sums, so that it needs no memory of the run's size.
     """
 
-    def __init__(self, run: Run, parts: Parts | None = None) -> None:
-        self.run, self.parts = run, parts
+    def __init__(self, run: Run, parts: Parts | None = None, progress: Progress | None = None) -> None:
+        self.run, self.parts, self.progress = run, parts, progress
 
     def __iter__(self) -> Iterator[RequestTable]:
         if self.parts is None:
@@ -28,6 +29,8 @@ class Records:
             return
         first = 0
         for requests, recorder in self.parts:
+            if self.progress:
+                self.progress(first, len(self), "read")
             part = replace(self.run, requests=requests, recorder=recorder)
             yield RequestTable(part, StepLog(recorder, self.run.step_time), self.window, first)
             first += len(requests)

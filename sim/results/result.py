@@ -16,6 +16,7 @@ from sim.results.records import Records
 from sim.results.requests import RequestTable
 from sim.results.summary import summarise
 from sim.simulation import Run
+from sim.simulation.clients import Progress
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -42,9 +43,9 @@ class Result:
     are in files (*parts*), there is the summary and `write` alone.
     """
 
-    def __init__(self, run: Run, parts: Parts | None = None) -> None:
+    def __init__(self, run: Run, parts: Parts | None = None, progress: Progress | None = None) -> None:
         self.run = run
-        self._records = Records(run, parts)
+        self._records = Records(run, parts, progress)
 
     @property
     def _table(self) -> RequestTable:

@@ -62,6 +62,7 @@ def stream(
         if isinstance(error, OSError):
             raise InputFault(f"{folder} cannot be written: {error.strerror or error}") from error
         raise
-    result = Result(run, parts)
+    result = Result(run, parts, progress)
     finalize(result, rmtree, folder, ignore_errors=True)
+    result.summary()  # takes its time, and the progress is told
     return result

@@ -42,14 +42,19 @@ _PREEMPTING = {
     "load.rate_per_s": 12.0,
     "run.requests": _REQUESTS,
 }
+_TENANTS = {  # the requests of `steady`, by many
+    "workload.classes": {"chat": {"share": 0.8, "tenants": 40, "tenant_zipf": 1.1}, "batch": {"share": 0.2}},
+    "load.rate_per_s": 8.0,
+}
 _RATES_PER_S = {"light": 4.0, "steady": 8.0, "overload": 12.0}
 
 
 def scenarios() -> dict[str, Scenario]:
-    """The scenarios that are timed: light, steady, overload, azure, prefix, preempting.
+    """The scenarios that are timed: light, steady, overload, azure, prefix, preempting, tenants.
 
     In *prefix* conversations of long prompts come back and share heads, in *preempting* the blocks run
-    short all the time; the first three have the prefix cache switched off.
+    short all the time, in *tenants* two classes and forty tenants are told apart; that and the first three
+    have the prefix cache switched off.
     """
     h100 = load(
         {
@@ -68,7 +73,8 @@ def scenarios() -> dict[str, Scenario]:
     timed = {name: h100.replace({"load.rate_per_s": rate}) for name, rate in _RATES_PER_S.items()}
     azure = {"load.rate_per_s": AZURE_KNEE_PER_S, "run.requests": _REQUESTS}
     timed["azure"] = load("chat-8b-a100").replace(azure)
-    return timed | {"prefix": h100.replace(_PREFIX), "preempting": h100.replace(_PREEMPTING)}
+    others = {"prefix": _PREFIX, "preempting": _PREEMPTING, "tenants": _TENANTS}
+    return timed | {name: h100.replace(changes) for name, changes in others.items()}
 
 
 def run(progress: Callable[[int, int, str], None] | None = None) -> dict[str, Any]:
