@@ -19,7 +19,9 @@ class FakeScenario:
 
     load: Mapping[str, Any] = field(default_factory=lambda: {"rate_per_s": 4.0})
     slo: Mapping[str, float] = field(default_factory=lambda: {"ttft_p99_s": 1.0, "tpot_p99_s": 0.05})
-    run: Mapping[str, Any] = field(default_factory=lambda: {"requests": 2000, "seed": 1, "warmup": 0.1})
+    run: Mapping[str, Any] = field(
+        default_factory=lambda: {"requests": 2000, "seed": 1, "warmup": 0.1, "stream_records": False}
+    )
     name: str = "chat"
     hardware: Mapping[str, Any] = field(
         default_factory=lambda: {

@@ -50,7 +50,9 @@ def analytic(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, list[str]]]:
 
     monkeypatch.setattr(sim.scenario, "load", load)
     monkeypatch.setattr(sim.simulation, "simulate", lambda scenario, *_, **__: scenario)
-    monkeypatch.setattr(sim.results, "Result", queueing(service_s=0.08, tpot_s=0.018))
+    answer = queueing(service_s=0.08, tpot_s=0.018)
+    monkeypatch.setattr(sim.results, "Result", answer)
+    monkeypatch.setattr(sim.results, "run_of", lambda scenario, *_, **__: answer(scenario))
     return asked
 
 
