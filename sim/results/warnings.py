@@ -41,7 +41,7 @@ def warnings_of(run: Run, stable: bool, has_windows: bool) -> list[str]:
     if by_priority and run.requests.priorities is None:
         warnings.append("engine.scheduling_policy priority has no effect: the workload has no priorities")
     if not by_priority and run.requests.priorities is not None:
-        warnings.append("the workload's priorities have no effect: engine.scheduling_policy is fcfs")
+        warnings.append("that requests differ in priority has no effect: engine.scheduling_policy is fcfs")
     if not stable:
         warnings.append(
             "unstable: the queue grows for as long as the load lasts; percentiles depend on the run's length"
