@@ -8,42 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from length_cases import COUNT, LENGTHS, MIXTURE, NORMAL_999, TABLE, drawn, workload_of
 from scipy import stats
 
 from sim.faults import InputFault
 from sim.workload import generate, mean_context_tokens, mean_tokens
 from sim.workload.distributions import geometric, lognormal, lognormal_mixture, quantile_table
-
-NORMAL_999 = 3.291  # two-sided 99.9 % bound of a standard normal
-COUNT = 40_000
-MIXTURE = {"weights": [0.3, 0.7], "mu": [4.0, 6.5], "sigma": [0.2, 0.9], "min": 30, "max": 3000}
-TABLE = {"quantiles": [0, 0.25, 0.5, 0.9, 1], "tokens": [10, 100, 100, 800, 5000]}
-LENGTHS: dict[str, dict[str, Any]] = {
-    "fixed": {"kind": "fixed", "prompt_tokens": 300, "output_tokens": 7},
-    "lognormal": {
-        "kind": "lognormal",
-        "prompt_mean": 900,
-        "prompt_cv": 1.4,
-        "output_mean": 200,
-        "output_cv": 0.5,
-    },
-    "one cv": {"kind": "lognormal", "prompt_mean": 900, "output_mean": 200, "cv": 1.0},
-    "mixture": {"kind": "mixture", "prompt": MIXTURE, "output": MIXTURE | {"weights": [0.9, 0.1]}},
-    "table": {"kind": "table", "prompt": TABLE, "output": {"quantiles": [0, 1], "tokens": [20, 400]}},
-    "geometric": {"kind": "geometric", "prompt_mean": 40, "output_mean": 250},
-    "geometric output": {"kind": "geometric", "prompt_tokens": 64, "output_mean": 250},
-}
-
-
-def workload_of(lengths: dict[str, Any]) -> dict[str, Any]:
-    """Poisson arrivals of these *lengths*."""
-    return {"arrivals": {"kind": "poisson"}, "lengths": lengths}
-
-
-def drawn(lengths: dict[str, Any], count: int = COUNT, seed: int = 3) -> tuple[np.ndarray, np.ndarray]:
-    """Prompt and output tokens of *count* requests."""
-    requests = generate(workload_of(lengths), {"rate_per_s": 1}, {"requests": count, "seed": seed})
-    return requests.prompt_tokens, requests.output_tokens
 
 
 def assert_mean(values: np.ndarray, mean: float, slack: float = 0.0) -> None:

@@ -21,6 +21,8 @@ _NOTES = {
     "requests_beyond_trace": "{} requests of run.requests were not sent: the trace has no more rows",
     "turns_not_sent": "{} requests of sessions were not sent: within the run they would have come only if "
     "answers took no time",
+    "prompts_capped": "{} prompts were drawn longer and end at lengths.max_prompt_tokens",
+    "outputs_capped": "{} answers were drawn longer and end at lengths.max_output_tokens",
     "output_capped": "{} answers end at admission.max_output_tokens",
     "output_cut_at_max_model_len": "{} answers end at max_model_len",
 }

@@ -9,6 +9,7 @@ from typing import Any
 from sim.scenario.arrival_rules import arrival_rules, endless_rule
 from sim.scenario.class_rules import class_load_rules, class_rules
 from sim.scenario.engine_rules import engine_rules
+from sim.scenario.length_rules import length_rules, rises_to_one
 from sim.scenario.session_rules import session_rules
 from sim.scenario.tree import Faults, KeyPath, Tree, leaves, spell
 
@@ -44,7 +45,7 @@ def file_rules(kind: str, value: Values, report: Report) -> None:
             endless_rule(value.get("arrivals") or {}, report)
         class_rules(kind, value, report)
     if kind in ("workloads", "classes") and isinstance(value.get("lengths"), dict):
-        _length_rules(value["lengths"], report)
+        length_rules(value["lengths"], report)
         _sharing_rules(value, report)
 
 
@@ -78,63 +79,9 @@ def _model_rules(model: Values, report: Report) -> None:
         report("kv_heads", f"must divide heads {heads} (got {kv_heads})")
 
 
-def _length_rules(lengths: Values, report: Report) -> None:
-    kind = lengths.get("kind")
-    for side in ("prompt", "output"):
-        part = lengths.get(side, {})
-        if kind == "mixture":
-            _mixture_rules(f"lengths.{side}", part, report)
-        elif kind == "table":
-            _table_rules(f"lengths.{side}", part, report)
-        else:
-            _simple_rules(kind, side, lengths, report)
-
-
 def _priority_rules(weights: list[float] | None, report: Report) -> None:
     if weights and abs(sum(weights) - 1) >= 0.01:
         report("priorities.weights", f"must add up to 1 (got {sum(weights):g})")
-
-
-def _simple_rules(kind: str | None, side: str, lengths: Values, report: Report) -> None:
-    """Which of tokens, mean and cv a kind needs for a side."""
-    written = report.tree.get(("lengths",))
-    tokens, mean, cv = (written.get(f"{side}_{what}") for what in ("tokens", "mean", "cv"))
-    if kind == "fixed" and tokens is None:
-        report(f"lengths.{side}_tokens", "is missing: fixed lengths need it")
-    if kind == "lognormal" and mean is None:
-        report(f"lengths.{side}_mean", "is missing: lognormal lengths need it")
-    if kind == "lognormal" and (cv is None) == (written.get("cv") is None):
-        report(f"lengths.{side}_cv", "and lengths.cv: exactly one must be there")
-    if kind == "geometric" and (tokens is None) == (mean is None):
-        report(f"lengths.{side}_mean", f"and lengths.{side}_tokens: exactly one must be there")
-
-
-def _mixture_rules(path: str, part: Values, report: Report) -> None:
-    weights, mu, sigma = part.get("weights"), part.get("mu"), part.get("sigma")
-    if weights and mu and sigma and not len(weights) == len(mu) == len(sigma):
-        report(
-            path, f"must have as many weights as mu and sigma (got {len(weights)}, {len(mu)}, {len(sigma)})"
-        )
-    if weights and abs(sum(weights) - 1) >= 0.01:
-        report(f"{path}.weights", f"must add up to 1 (got {sum(weights):g})")
-    least, most = part.get("min"), part.get("max")
-    if least and most and least > most:
-        report(f"{path}.min", f"must be <= max {most} (got {least})")
-
-
-def _table_rules(path: str, part: Values, report: Report) -> None:
-    quantiles, tokens = part.get("quantiles"), part.get("tokens")
-    if not quantiles or not tokens:
-        return
-    if len(quantiles) != len(tokens) or len(tokens) < 2:
-        report(
-            path,
-            f"must have as many quantiles as tokens, at least 2 (got {len(quantiles)} and {len(tokens)})",
-        )
-    if not _rises_to_one(quantiles):
-        report(f"{path}.quantiles", "must rise from 0 to 1")
-    if any(low > high for low, high in pairwise(tokens)):
-        report(f"{path}.tokens", "must never fall")
 
 
 def _sharing_rules(workload: Values, report: Report) -> None:
@@ -154,6 +101,8 @@ def _sharing_rules(workload: Values, report: Report) -> None:
         report("trace", "goes with arrivals.kind or lengths.kind trace only: it says how their file is read")
     if answers and answers > 1 and recorded:
         report("answers", f"must be 1 with a trace, which has a line for each request (got {answers})")
+    if answers and answers > 1 and workload["lengths"].get("kind") == "joint":
+        report("answers", f"must be 1 with lengths.kind joint, of whose prompts each has one (got {answers})")
     if answers and answers > 1 and sessions:
         report("answers", "does not go with sessions, which go on from one answer")
     if sessions and recorded:
@@ -176,7 +125,7 @@ def _reuse_rules(prefixes: Values, report: Report) -> None:
     if any(low >= high for low, high in pairwise(bounds)):
         report("prefixes.seen.up_to_tokens", "must rise")
     for name, quantiles in (("seen", seen.get("quantiles")), ("age", age.get("quantiles"))):
-        if quantiles and not _rises_to_one(quantiles):
+        if quantiles and not rises_to_one(quantiles):
             report(f"prefixes.{name}.quantiles", "must rise from 0 to 1")
     if shares and len(shares) != len(bounds) + 1:
         report("prefixes.seen.rows", f"must have a row for each of {len(bounds) + 1} classes of lengths "
@@ -190,11 +139,6 @@ def _reuse_rules(prefixes: Values, report: Report) -> None:
             report(f"prefixes.{name}", "must never fall")
     if shares and not all(0 <= share <= 1 for row in shares for share in row):
         report("prefixes.seen.rows", "must lie between 0 and 1")
-
-
-def _rises_to_one(quantiles: list[float]) -> bool:
-    rising = all(low < high for low, high in pairwise(quantiles))
-    return rising and quantiles[0] == 0 and quantiles[-1] == 1
 
 
 def scenario_rules(sections: Mapping[str, Values], report: Report) -> None:

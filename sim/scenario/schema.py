@@ -11,11 +11,11 @@ from sim.scenario.class_keys import CLASSES_KEYS, TENANT_KEYS, class_keys
 from sim.scenario.engine_keys import ENGINE_ORIGIN_KEYS, engine_file_keys, engine_settings
 from sim.scenario.hardware_keys import HARDWARE_KEYS, PROVENANCE_KEYS
 from sim.scenario.keys import Group, Key, Placeholder, grouped
+from sim.scenario.length_keys import LENGTH_KEYS
 from sim.scenario.people_keys import PEOPLE_KEYS
 from sim.scenario.sharing_keys import SHARING_KEYS
 from sim.scenario.trace_keys import TRACE_KEYS
 
-MOST_TOKENS = 1_000_000_000
 MOST_REQUESTS = 100_000_000
 DTYPES = ("bf16", "fp16", "fp8", "int8", "int4")
 KV_DTYPES = ("auto", "bf16", "fp16", "fp8", "fp8_e4m3", "fp8_e5m2", "int8")
@@ -226,34 +226,6 @@ MODEL_KEYS = (
 )  # fmt: skip
 
 
-def _side_keys(side: str) -> tuple[Key, ...]:
-    """The rows of the lengths of prompts or of outputs."""
-    at, per = f"lengths.{side}", "lengths.kind"
-    return (
-        Key(f"lengths.{side}_tokens", "tokens", f"Length of every {side}.", minimum=1,
-            maximum=MOST_TOKENS,
-            when=(per, ("fixed", "geometric")), otherwise="needed by fixed; geometric takes it or the mean"),
-        Key(f"lengths.{side}_mean", "number", f"Mean {side} tokens.", minimum=1, maximum=MOST_TOKENS,
-            when=(per, ("lognormal", "geometric"))),
-        Key(f"lengths.{side}_cv", "number", f"Coefficient of variation of {side} tokens.", minimum=0,
-            when=(per, ("lognormal",)), otherwise="cv"),
-        Key(at, "mapping", f"Distribution of {side} tokens.", required=True,
-            when=(per, ("mixture", "table"))),
-        Key(f"{at}.weights", "number", "Weights of the lognormals; they add up to 1.", minimum=0, many=True,
-            required=True, when=(per, ("mixture",))),
-        Key(f"{at}.mu", "number", "Means of the logarithm.", many=True, required=True,
-            when=(per, ("mixture",))),
-        Key(f"{at}.sigma", "number", "Standard deviations of the logarithm.", minimum=0, many=True,
-            required=True, when=(per, ("mixture",))),
-        Key(f"{at}.min", "tokens", "Shorter ones are set to this.", minimum=1, when=(per, ("mixture",))),
-        Key(f"{at}.max", "tokens", "Longer ones are set to this.", minimum=1, when=(per, ("mixture",))),
-        Key(f"{at}.quantiles", "number", "Rising from 0 to 1.", minimum=0, maximum=1, many=True,
-            required=True, when=(per, ("table",))),
-        Key(f"{at}.tokens", "number", "Tokens at each of the quantiles.", above=0, many=True, required=True,
-            when=(per, ("table",))),
-    )  # fmt: skip
-
-
 WORKLOAD_KEYS = (
     Key("name", "text", "Name of the workload.", otherwise="the file's name"),
     Key("aliases", "text", "Other names.", many=True),
@@ -261,15 +233,7 @@ WORKLOAD_KEYS = (
     Key("licence", "text", "Under which licence."),
     Key("description", "text", "What it is, in words."),
     *ARRIVAL_KEYS,
-    Key("lengths", "mapping", "How long prompts and outputs are.", required=True, unless="classes"),
-    Key("lengths.kind", "choice", "Name of the distribution.", required=True,
-        choices=("fixed", "lognormal", "mixture", "table", "geometric", "trace")),
-    Key("lengths.path", "text", "The trace, from the folder of the file that names it.", required=True,
-        when=("lengths.kind", ("trace",))),
-    *_side_keys("prompt"),
-    *_side_keys("output"),
-    Key("lengths.cv", "number", "Coefficient of variation of prompts and of outputs.", minimum=0,
-        when=("lengths.kind", ("lognormal",))),
+    *LENGTH_KEYS,
     *SHARING_KEYS,
     *PEOPLE_KEYS,
     Key("priorities", "mapping", "How urgent requests are, for engine.scheduling_policy priority; all are "

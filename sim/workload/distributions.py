@@ -18,12 +18,14 @@ class Length:
     """The distribution of one length, in tokens.
 
     open(streams, name): its values (float64, not rounded), from the streams that begin with *name*.
-    mean, mean_square: of the distribution before rounding.
+    mean, mean_square: of the distribution before rounding. at(scores): its values where a standard normal
+    has these, for lengths that hang together; None where that is not asked for.
     """
 
     open: Callable[[Streams, str], Take]
     mean: float
     mean_square: float
+    at: Callable[[np.ndarray], np.ndarray] | None = None
 
     def draw(self, seed: int, name: str, count: int) -> np.ndarray:
         """The first *count* values of the streams *name* of *seed*."""
@@ -34,7 +36,9 @@ def length_distributions(lengths: Mapping[str, Any]) -> tuple[Length, Length]:
     """The distributions of prompt and output that *lengths* describes. Raises InputFault."""
     kind = lengths["kind"]
     if kind not in _KINDS:
-        raise InputFault(f"workload.lengths.kind {kind} is unknown{did_you_mean(kind, [*_KINDS, 'trace'])}")
+        raise InputFault(
+            f"workload.lengths.kind {kind} is unknown{did_you_mean(kind, [*_KINDS, 'joint', 'trace'])}"
+        )
     built, faults = [], []
     for side in ("prompt", "output"):
         try:
@@ -49,7 +53,34 @@ def length_distributions(lengths: Mapping[str, Any]) -> tuple[Length, Length]:
 def fixed(tokens: float) -> Length:
     """Always *tokens*."""
     _need(tokens >= 1, "_tokens", "be at least 1", tokens)
-    return Length(lambda streams, name: lambda count: np.full(count, float(tokens)), tokens, tokens**2)
+    return Length(
+        lambda streams, name: lambda count: np.full(count, float(tokens)),
+        tokens,
+        tokens**2,
+        lambda scores: np.full(len(scores), float(tokens)),
+    )
+
+
+def uniform(least: int, most: int) -> Length:
+    """Every whole number from *least* to *most* alike."""
+    _need(1 <= least <= most, "_min and max", "be at least 1 and in order", [least, most])
+    size, mean = most - least + 1, (least + most) / 2
+
+    def open_(streams: Streams, name: str) -> Take:
+        share = streams.open(name).random
+        return lambda count: np.floor(least + size * share(count))
+
+    def at(scores: np.ndarray) -> np.ndarray:
+        return np.minimum(np.floor(least + size * _share_below(scores)), most)
+
+    return Length(open_, mean, mean**2 + (size**2 - 1) / 12, at)
+
+
+def _share_below(scores: np.ndarray) -> np.ndarray:
+    """The standard normal distribution function."""
+    from scipy.special import ndtr
+
+    return ndtr(scores)
 
 
 def lognormal(mean: float, cv: float) -> Length:
@@ -78,13 +109,13 @@ def lognormal_mixture(
     mus, sigmas = np.asarray(mu, dtype=np.float64), np.asarray(sigma, dtype=np.float64)
 
     def open_(streams: Streams, name: str) -> Take:
-        normal, uniform = streams.open(name).standard_normal, streams.open(f"{name}.component").random
+        normal, share = streams.open(name).standard_normal, streams.open(f"{name}.component").random
 
         def take(count: int) -> np.ndarray:
             if len(cumulative) == 1:
                 logs = mus[0] + sigmas[0] * normal(count)
             else:
-                component = np.searchsorted(cumulative[:-1], uniform(count))
+                component = np.searchsorted(cumulative[:-1], share(count))
                 logs = mus[component] + sigmas[component] * normal(count)
             return np.clip(np.exp(logs), least, most)
 
@@ -97,7 +128,28 @@ def lognormal_mixture(
         ]
         return sum(parts) / sum(weights)
 
-    return Length(open_, moment(1), moment(2))
+    def at(scores: np.ndarray) -> np.ndarray:
+        logs = mus[0] + sigmas[0] * scores if len(mus) == 1 else _mixture_at(scores, cumulative, mus, sigmas)
+        return np.clip(np.exp(logs), least, most)
+
+    return Length(open_, moment(1), moment(2), at)
+
+
+def _mixture_at(
+    scores: np.ndarray, cumulative: np.ndarray, mus: np.ndarray, sigmas: np.ndarray
+) -> np.ndarray:
+    """Where a mixture of normals has the share below that a standard normal has at *scores*: between points
+    a fiftieth of each component's sigma apart, straight."""
+    from scipy.special import ndtr, ndtri
+
+    spread = np.maximum(sigmas, 1e-9)
+    points = np.unique(mus[:, None] + spread[:, None] * np.linspace(-10, 10, 1001))
+    units = (points - mus[:, None]) / spread[:, None]
+    weights = np.diff(cumulative, prepend=0.0)
+    below, above = weights @ ndtr(units), weights @ ndtr(-units)
+    reached = np.where(below < 0.5, ndtri(below), -ndtri(above))
+    rising = np.flatnonzero(np.isfinite(reached) & (np.diff(reached, prepend=-math.inf) > 0))
+    return np.interp(scores, reached[rising], points[rising])
 
 
 def _clipped_moment(power: int, mu: float, sigma: float, least: float, most: float) -> float:
@@ -131,8 +183,8 @@ def quantile_table(quantiles: Sequence[float], tokens: Sequence[float]) -> Lengt
     logs = np.log(v)
 
     def open_(streams: Streams, name: str) -> Take:
-        uniform = streams.open(name).random
-        return lambda count: np.exp(np.interp(uniform(count), q, logs))
+        share = streams.open(name).random
+        return lambda count: np.exp(np.interp(share(count), q, logs))
 
     def moment(power: int) -> float:
         steps = power * np.diff(logs)
@@ -140,7 +192,10 @@ def quantile_table(quantiles: Sequence[float], tokens: Sequence[float]) -> Lengt
         pieces = np.where(flat, v[1:] ** power, np.diff(v**power) / np.where(flat, 1.0, steps))
         return float(np.sum(np.diff(q) * pieces))
 
-    return Length(open_, moment(1), moment(2))
+    def at(scores: np.ndarray) -> np.ndarray:
+        return np.exp(np.interp(_share_below(scores), q, logs))
+
+    return Length(open_, moment(1), moment(2), at)
 
 
 def geometric(mean: float) -> Length:
@@ -155,7 +210,12 @@ def geometric(mean: float) -> Length:
         exponential = streams.open(name).standard_exponential
         return lambda count: np.ceil(exponential(count) / rate)
 
-    return Length(open_, mean, 2 * mean**2 - mean)
+    def at(scores: np.ndarray) -> np.ndarray:
+        from scipy.special import log_ndtr
+
+        return np.maximum(np.ceil(-log_ndtr(-scores) / rate), 1.0)
+
+    return Length(open_, mean, 2 * mean**2 - mean, at)
 
 
 def _of_mixture(lengths: Mapping[str, Any], side: str) -> Length:
@@ -175,6 +235,7 @@ def _of_lognormal(lengths: Mapping[str, Any], side: str) -> Length:
 
 
 _KINDS: dict[str, Callable[[Mapping[str, Any], str], Length]] = {
+    "uniform": lambda lengths, side: uniform(lengths[f"{side}_min"], lengths[f"{side}_max"]),
     "fixed": lambda lengths, side: fixed(lengths[f"{side}_tokens"]),
     "lognormal": _of_lognormal,
     "mixture": _of_mixture,

@@ -9,10 +9,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sim.workload.classes import classes_of, shares
-from sim.workload.distributions import length_distributions
+from sim.workload.pairs import pair_of
 from sim.workload.session_shape import session_shape
-from sim.workload.streams import Streams, repeated
+from sim.workload.streams import Streams
 from sim.workload.trace import Trace, trace_of
+
+_SIDES = ("prompt", "output")
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,18 +32,43 @@ class Lengths:
 def open_lengths(workload: Mapping[str, Any], streams: Streams) -> Lengths:
     """The lengths of *workload*'s requests (nearest integer), from *streams*. Raises InputFault.
 
-    Prompt and output are independent, except in a trace: its rows are replayed in order, and once all
-    are used whole rows are drawn again at random (note `trace_rows_resampled`), or, where prompts share
-    blocks with those of other rows, in order again. Several `answers` have one prompt.
+    The rows of a trace are replayed in order, and once all are used whole rows are drawn again at random
+    (note `trace_rows_resampled`), or, where prompts share blocks with those of other rows, in order again.
+    Several `answers` have one prompt. What is above a cap is set to it, and counted.
     """
     lengths = workload["lengths"]
     if lengths["kind"] == "trace":
-        return _replay(trace_of(workload, "lengths"), streams)
-    prompt, output = length_distributions(lengths)
-    answers = int(workload.get("answers") or 1)
-    prompts = repeated(prompt.open(streams, "lengths.prompt"), answers)
-    outputs = output.open(streams, "lengths.output")
-    return Lengths(lambda count: (whole_tokens(prompts(count)), whole_tokens(outputs(count))), {})
+        drawn = _replay(trace_of(workload, "lengths"), streams)
+    else:
+        take = pair_of(lengths).open(streams, int(workload.get("answers") or 1))
+        drawn = Lengths(lambda count: _whole_pairs(*take(count)), {})
+    return _capped(drawn, lengths)
+
+
+def _whole_pairs(prompts: np.ndarray, outputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    return whole_tokens(prompts), whole_tokens(outputs)
+
+
+def _capped(drawn: Lengths, lengths: Mapping[str, Any]) -> Lengths:
+    """*drawn* with what is above `max_prompt_tokens` and `max_output_tokens` set to them."""
+    most = [lengths.get(f"max_{side}_tokens") for side in _SIDES]
+    if most == [None, None]:
+        return drawn
+
+    def take(count: int) -> tuple[np.ndarray, np.ndarray]:
+        prompts, outputs = (
+            tokens if cap is None else _cut(tokens, cap, f"{side}s_capped", drawn.notes)
+            for tokens, cap, side in zip(drawn.take(count), most, _SIDES, strict=True)
+        )
+        return prompts, outputs
+
+    return Lengths(take, drawn.notes)
+
+
+def _cut(tokens: np.ndarray, most: int, note: str, notes: dict[str, int]) -> np.ndarray:
+    if above := int(np.count_nonzero(tokens > most)):
+        notes[note] = notes.get(note, 0) + above
+    return np.minimum(tokens, most)
 
 
 def draw_lengths(
@@ -104,13 +131,17 @@ def _moments(workload: Mapping[str, Any]) -> _Moments:
     lengths = workload["lengths"]
     if lengths["kind"] == "trace":
         trace = trace_of(workload, "lengths")
-        p, o = trace.prompt_tokens.astype(np.float64), trace.output_tokens.astype(np.float64)
+        p, o = (
+            np.minimum(tokens, lengths.get(f"max_{side}_tokens") or np.inf)
+            for side, tokens in zip(_SIDES, (trace.prompt_tokens, trace.output_tokens), strict=True)
+        )
         return _Moments(float(p.mean()), float(o.mean()), float((o * p + o * o / 2).sum() / o.sum()))
-    prompt, output = length_distributions(lengths)
-    mean_prompt = prompt.mean
+    pair = pair_of(lengths)
+    prompt = pair.prompt
     if workload.get("sessions"):
-        mean_prompt = session_shape(workload).mean_prompt(prompt, output)
-    return _Moments(mean_prompt, output.mean, mean_prompt + output.mean_square / (2 * output.mean))
+        prompt = session_shape(workload).mean_prompt(pair)
+    met = prompt + (pair.prompt_met - pair.prompt)
+    return _Moments(prompt, pair.output, met + pair.output_square / (2 * pair.output))
 
 
 def _replay(trace: Trace, streams: Streams) -> Lengths:

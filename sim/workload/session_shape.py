@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from sim.workload.distributions import Length, fixed, geometric, lognormal, quantile_table
+from sim.workload.pairs import Pair
 from sim.workload.streams import Streams, Take
 
 Values = Mapping[str, Any]
@@ -46,23 +47,21 @@ class SessionShape:
         """Mean seconds that a session's turns take with the pauses before them, if answers took none."""
         return self.turns.mean * (self.pause.mean + self.calls.mean * self.tool_s.mean)
 
-    def mean_prompt(self, prompt: Length, output: Length) -> float:
-        """Mean prompt tokens of a request, where turns add *prompt* and answers have *output*."""
+    def mean_prompt(self, lengths: Pair) -> float:
+        """Mean prompt tokens of a request, where turns add the prompts of *lengths* and its answers."""
         if self.most_tokens < math.inf:
-            return self._sampled_mean_prompt(prompt, output)
-        return self._whole_mean_prompt(prompt.mean, output.mean)
+            return self._sampled_mean_prompt(lengths)
+        return self._whole_mean_prompt(lengths.prompt, lengths.output)
 
-    def _sampled_mean_prompt(self, prompt: Length, output: Length) -> float:
+    def _sampled_mean_prompt(self, lengths: Pair) -> float:
         """That of so many sessions as one cannot tell from all."""
         streams = Streams(0)
         begins, starts = steps_of(self, _SAMPLE, streams)
         count, sizes = len(begins), np.diff(np.append(starts, len(begins)))
-        new_tokens = np.where(
-            begins, prompt.open(streams, "prompt")(count), self.tool_tokens.open(streams, "tool")(count)
-        )
+        prompts, answers = map(np.minimum, lengths.open(streams, 1)(count), lengths.most)
+        new_tokens = np.where(begins, prompts, self.tool_tokens.open(streams, "tool")(count))
         if self.first is not None:
             new_tokens[starts] = self.first.open(streams, "first")(_SAMPLE)
-        answers = output.open(streams, "output")(count)
         return float(contexts(starts, sizes, new_tokens, answers, self.most_tokens)[0].mean())
 
     def _whole_mean_prompt(self, prompt: float, output: float) -> float:
