@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
-from sim.planning.controls import Pace, company_of, proxies_s
+from sim.planning.controls import Pace, company_of, is_alike_throughout, proxies_s
 from sim.workload import Requests
 
 
@@ -42,3 +44,22 @@ def test_company_slows_the_writing() -> None:
     )
     assert alone == pytest.approx([2.5, 2.5])
     assert together == pytest.approx([3.0, 3.0])
+
+
+@pytest.mark.parametrize(
+    ("arrivals", "lengths", "alike"),
+    [
+        ({"kind": "gamma", "cv": 3}, "fixed", True),
+        ({"kind": "poisson", "series": {"times_s": [0, 1], "rates": [1, 2]}}, "fixed", False),
+        ({"kind": "on_off", "on_s": 1, "off_s": 1}, "fixed", False),
+        ({"kind": "trace"}, "fixed", False),
+        ({"kind": "poisson"}, "trace", False),
+    ],
+)
+def test_only_traffic_alike_throughout_is_drawn_longer(
+    arrivals: dict[str, Any], lengths: str, alike: bool
+) -> None:
+    """The mean of a control comes from longer draws only where longer traffic has the same mean."""
+    workload = {"arrivals": arrivals, "lengths": {"kind": lengths}}
+    assert is_alike_throughout(workload) == alike
+    assert is_alike_throughout({"classes": {"a": workload, "b": {"lengths": {"kind": "fixed"}}}}) == alike

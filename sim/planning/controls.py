@@ -9,8 +9,9 @@ and P. W. Glynn, Stochastic Simulation, 2007, V.2). A poor proxy costs precision
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -145,8 +146,23 @@ def _traffic(runs: Replications, load: float, number: int, large: bool) -> Reque
     assert section == "load"
     run = {**scenario.run, "seed": seed_of(scenario.run["seed"], number)}
     if runs.requests is not None:
-        run["requests"] = max(runs.requests, _LARGE) if large else runs.requests
+        longer = large and is_alike_throughout(scenario.workload)
+        run["requests"] = max(runs.requests, _LARGE) if longer else runs.requests
     return generate(scenario.workload, {**scenario.load, key: load}, run)
+
+
+def is_alike_throughout(workload: Mapping[str, Any]) -> bool:
+    """Whether traffic that goes on for longer has the same mean proxy: gaps that are drawn anew each time.
+
+    A series, states that last, and the rows of a trace make the mean hang on how long the traffic is: its
+    mean over many draws is then that of draws as long as a replication.
+    """
+    return all(
+        (value.get("arrivals") or {}).get("kind", "poisson") in ("poisson", "constant", "gamma", "weibull")
+        and not (value.get("arrivals") or {}).get("series")
+        and value["lengths"]["kind"] != "trace"
+        for value in (workload.get("classes") or {"": workload}).values()
+    )
 
 
 def coefficients(pseudo: np.ndarray, columns: np.ndarray) -> np.ndarray:
