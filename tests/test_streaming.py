@@ -252,3 +252,22 @@ def test_classes_have_answers_of_their_own() -> None:
     easy = Result(simulate(scenario(workload={"classes": loose}))).summary()["by_class"]
     assert easy["chat"]["goodput_fraction"] == 1.0 > chat["goodput_fraction"]
     assert easy["batch"] == batch
+
+
+def test_failed_attempts_are_output_and_of_no_use() -> None:
+    """Who gives up and asks again is one piece of work: counted once, while every token put out is."""
+    patience = {"kind": "exponential", "mean_s": 1.5}
+    asks_again = {"patience": patience, "retries": {"max": 2, "on": ["abandoned"]}}
+    result = Result(simulate(scenario(workload={"lengths": LENGTHS, **asks_again}, run={"requests": 400})))
+    found, rows, records = result.summary(), result.requests, result.run.recorder
+    start_s, end_s = found["window"]["start_s"], found["window"]["end_s"]
+    left_s = records.column("attempt_left_s")
+    assert found["requests"]["offered"] == 400
+    assert found["requests"]["retries"] == len(left_s) > 100
+    lost = records.column("attempt_tokens")[(left_s > start_s) & (left_s <= end_s)].sum()
+    ended = rows[(rows.finish_s > start_s) & (rows.finish_s <= end_s)]
+    useful = ended.output_tokens[ended.status == "completed"].sum()
+    assert lost > 1000
+    assert found["output_throughput"] * (end_s - start_s) == pytest.approx(ended.output_tokens.sum() + lost)
+    assert found["useful_output_throughput"] * (end_s - start_s) == pytest.approx(useful)
+    assert found["checks"]["tokens_conserved"]

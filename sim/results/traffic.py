@@ -35,6 +35,7 @@ class Traffic:
         self.samples = {name: Sample(most_values) for name in (*LATENCIES, *_TOKENS)}
         self.gaps = WeightedSample()
         self.by_status = np.zeros(len(STATUS), dtype=np.int64)
+        self.retries = 0
         self.offered = self.measured = self.good = 0  # arrived in the window
         self.done = self.prompt_tokens = self.output_tokens = self.useful_tokens = 0  # ended in the window
 
@@ -42,7 +43,7 @@ class Traffic:
         """How many requests there were in the whole run, and what became of them."""
         by_status = self.by_status.tolist()
         named = {name: by_status[STATUS.index(name)] for name in _COUNTED}
-        return {"offered": sum(by_status), **named, "retries": 0}
+        return {"offered": sum(by_status), **named, "retries": self.retries}
 
     def latencies(self) -> dict[str, Any]:
         """Statistics of those that arrived in the window and completed."""
@@ -118,8 +119,23 @@ class _Share:
         traffic.output_tokens += int(got_tokens[ended].sum())
         traffic.useful_tokens += int(got_tokens[done].sum())
         traffic.prompt_tokens += int(requests.prompt_tokens[rows][done].sum())
+        self._count_attempts(table)
         for name in _TOKENS:
             traffic.samples[name].add(getattr(requests, name)[rows][self.measured])
+
+    def _count_attempts(self, table: RequestTable) -> None:
+        """What failed and was tried again: its tokens were put out, and are of no use."""
+        request = table.run.recorder.column("attempt_request")
+        if not len(request):
+            return
+        mine = np.zeros(len(table), dtype=bool)
+        mine[self.rows] = True
+        left_s = table.run.recorder.column("attempt_left_s")
+        tokens = table.run.recorder.column("attempt_tokens")
+        start_s, end_s = self.traffic.window
+        ended = mine[request] & (left_s > start_s) & (left_s <= end_s)
+        self.traffic.retries += int(mine[request].sum())
+        self.traffic.output_tokens += int(tokens[ended].sum())
 
 
 def add_table(table: RequestTable, groups: Sequence[tuple[Traffic, np.ndarray | slice]]) -> None:

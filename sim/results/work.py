@@ -17,7 +17,7 @@ class Work:
         self.totals = Totals()
         self.first_send_s, self.last_finish_s, self.last_step_s = float("inf"), 0.0, 0.0
         self.done = self.prompt_tokens = self.output_tokens = 0  # of the completed
-        self.got_tokens = 0  # by every client
+        self.got_tokens = 0  # by every client, in failed attempts too
         self.gaps = 0  # between the tokens of those that are measured
 
     def add(self, table: RequestTable) -> None:
@@ -34,6 +34,7 @@ class Work:
         self.prompt_tokens += int(requests.prompt_tokens[done].sum())
         self.output_tokens += int(requests.output_tokens[done].sum())
         self.got_tokens += int(table.got_tokens.sum())
+        self.got_tokens += int(table.run.recorder.column("attempt_tokens").sum())
         self.gaps += int((requests.output_tokens[table.measured] - 1).sum())
 
     def makespan(self) -> dict[str, Any]:
