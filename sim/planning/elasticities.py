@@ -55,9 +55,9 @@ def can_saturate(scenario: Scenario) -> bool:
     """Whether everything may be sent at once without being turned away or given up.
 
     The turns of sessions never are: each comes its time after the one before. Nor are traffic classes, which
-    come at rates of their own.
+    come at rates of their own, nor what waits for a connection.
     """
-    timed = {"patience", "sessions", "classes"} & scenario.workload.keys()
+    timed = {"patience", "sessions", "classes", "retries", "connections"} & scenario.workload.keys()
     return not timed and not scenario.has_queue_limit
 
 

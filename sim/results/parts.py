@@ -117,7 +117,7 @@ class Parts:
             setattr(recorder, name, bytearray(log.tobytes()))
         partial = self._read("partial", number)
         pairs = zip(partial["row"].tolist(), partial["tokens"].tolist(), strict=True)
-        recorder.partial_answers.update(pairs)
+        recorder.given_up.update(pairs)
         recorder.num_rows, recorder.shared_rows = part.rows, part.shared_rows
         recorder.settled_s = part.settled_s
         return recorder

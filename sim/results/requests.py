@@ -148,8 +148,28 @@ class RequestTable:
         return self.log.stalls_s(len(self))
 
     @property
+    def send_delay_s(self) -> np.ndarray:
+        """How long after its client meant to send it each request was first sent: waits for connections."""
+        return self.run.recorder.column("sent_s") - self.run.requests.arrival_s
+
+    @property
+    def delayed(self) -> bool:
+        """Whether sends may have been later than meant."""
+        return self.run.recorder.sent_s is not None
+
+    @property
+    def tried_again(self) -> bool:
+        """Whether any request was tried again."""
+        return bool(self.run.recorder.attempts)
+
+    @property
+    def retries(self) -> np.ndarray:
+        """How often each request was tried again."""
+        return np.bincount(self.run.recorder.column("attempt_request"), minlength=len(self))
+
+    @property
     def got_tokens(self) -> np.ndarray:
-        """Output tokens that each request's client has got."""
+        """Output tokens that each request's client has got, or left without a word and did not see."""
         got = np.where(self.completed, self.run.requests.output_tokens, 0)
         partial = self.run.recorder.partial_answers
         got[list(partial)] = list(partial.values())
@@ -177,4 +197,6 @@ class RequestTable:
             "cached_tokens": recorder.column("cached_tokens"),
             "preemptions": recorder.column("preemptions"),
         }
-        return {name: own[name] if name in own else getattr(self, name) for name in COLUMNS}
+        present = {"send_delay_s": self.delayed, "retries": self.tried_again}
+        names = (*COLUMNS, *(name for name, there in present.items() if there))
+        return {name: own[name] if name in own else getattr(self, name) for name in names}

@@ -48,7 +48,7 @@ class Traffic:
     def latencies(self) -> dict[str, Any]:
         """Statistics of those that arrived in the window and completed."""
         result = {}
-        for metric in (*LATENCIES, "itl"):
+        for metric in (*(name for name in self.samples if name not in _TOKENS), "itl"):
             # A limit on another percentile than the usual ones adds it.
             asked = {float(stat[1:]) for name, stat, _ in self.limits if name == metric and stat[0] == "p"}
             percentiles = (*PERCENTILES, *sorted(asked.difference(PERCENTILES)))
@@ -99,6 +99,8 @@ class _Share:
     def add(self, metric: str, values: np.ndarray) -> None:
         """Their *values* (s) of a latency, of the whole table."""
         values = values[self.rows][self.measured]
+        if metric not in self.traffic.samples:
+            self.traffic.samples[metric] = Sample(self.traffic.most_values)
         self.traffic.samples[metric].add(values[np.isfinite(values)])
         for name, _, limit_s in self.traffic.limits:
             if metric == ("stall" if name == "itl" else name):
@@ -141,7 +143,7 @@ class _Share:
 def add_table(table: RequestTable, groups: Sequence[tuple[Traffic, np.ndarray | slice]]) -> None:
     """Add to each of *groups* those rows of *table* that belong to it."""
     shares = [_Share(traffic, table, rows) for traffic, rows in groups]
-    for metric in LATENCIES:
+    for metric in (*LATENCIES, "send_delay") if table.delayed else LATENCIES:
         values = getattr(table, f"{metric}_s")
         for share in shares:
             share.add(metric, values)

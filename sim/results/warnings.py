@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from sim.results.people import people_warnings
 from sim.serving.static import StaticScheduler
 from sim.simulation import Run
 from sim.workload.steady import has_no_steady_state
@@ -69,5 +70,6 @@ def warnings_of(run: Run, stable: bool, has_windows: bool) -> list[str]:
             f"{engine['max_num_seqs']}: the KV cache has no room for more reservations of max_model_len "
             f"{engine['max_model_len']}"
         )
+    warnings += people_warnings(run.scenario.workload)
     warnings += [_NOTES.get(note, "{}: " + note).format(f"{n:,}") for note, n in run.requests.notes.items()]
     return warnings

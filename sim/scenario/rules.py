@@ -10,6 +10,7 @@ from sim.scenario.arrival_rules import arrival_rules, endless_rule
 from sim.scenario.class_rules import class_load_rules, class_rules
 from sim.scenario.engine_rules import engine_rules
 from sim.scenario.length_rules import length_rules, rises_to_one
+from sim.scenario.people_rules import people_rules, people_run_rules
 from sim.scenario.session_rules import session_rules
 from sim.scenario.tree import Faults, KeyPath, Tree, leaves, spell
 
@@ -44,6 +45,7 @@ def file_rules(kind: str, value: Values, report: Report) -> None:
         if kind == "classes" or value.get("sessions"):
             endless_rule(value.get("arrivals") or {}, report)
         class_rules(kind, value, report)
+        people_rules(value, report)
     if kind in ("workloads", "classes") and isinstance(value.get("lengths"), dict):
         length_rules(value["lengths"], report)
         _sharing_rules(value, report)
@@ -146,6 +148,7 @@ def scenario_rules(sections: Mapping[str, Values], report: Report) -> None:
     if report.tree.get(("base",)) is not None:  # in a file or a mapping it has been followed by now
         report("base", "must stand in the scenario's file; on the command line name that scenario instead")
     _load_rules(sections, report)
+    people_run_rules(sections, report)
     _version_rules(sections, report)
     _parallel_rules(sections["engine"], sections["model"], report)
     _all_reduce_rule(sections["engine"], sections["hardware"], report)

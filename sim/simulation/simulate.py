@@ -14,7 +14,7 @@ from simpy import Environment
 from sim.faults import InputFault
 from sim.scenario import Scenario
 from sim.simulation.callers import Callers, habits_by_class
-from sim.simulation.clients import ClosedLoop, Piece, Progress, only_send, open_loop, send_pieces
+from sim.simulation.clients import ClosedLoop, Piece, Progress, open_loop, send_pieces
 from sim.simulation.clockwork import Clockwork
 from sim.simulation.front_end import FrontEnd
 from sim.simulation.handover import ROWS, Handover, PassingRecorder, Sink
@@ -111,11 +111,6 @@ def simulate_in_parts(
     server = Server.of(scenario)
     pieces = map(server.within, _chunks(scenario, rows))
     first = next(pieces)
-    if not only_send(first, habits_by_class(scenario.workload, scenario.run["seed"])):
-        raise InputFault(
-            "run.stream_records does not go with workload.retries and connections, nor with patience other "
-            "than in total: leave it out"
-        )
     clockwork = server.step_time(first, scenario.engine["max_model_len"])
     env, recorder = Environment(), PassingRecorder()
     replica = server.replica(env, clockwork, recorder, max_leap)
