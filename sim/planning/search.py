@@ -138,7 +138,8 @@ class Search:
         """Whether nothing in the traffic is random: a trace's own times and lengths."""
         workload = self.scenario.workload
         kinds = {workload.get(part, {}).get("kind") for part in ("arrivals", "lengths")}
-        return self.axis == TIME_SCALE or kinds == {"trace"}
+        moved = workload.get("arrivals", {}).get("jitter_s") is not None
+        return self.axis == TIME_SCALE or (kinds == {"trace"} and not moved)
 
     @property
     def by_windows(self) -> bool:

@@ -72,4 +72,5 @@ def _from_to(counts: Sequence[int]) -> str:
 def _is_one_trace(knee: Knee) -> bool:
     workload = knee.scenario.workload
     kinds = {workload.get(part, {}).get("kind") for part in ("arrivals", "lengths")}
-    return knee.axis == "load.time_scale" or kinds == {"trace"}
+    moved = workload.get("arrivals", {}).get("jitter_s") is not None
+    return knee.axis == "load.time_scale" or (kinds == {"trace"} and not moved)
