@@ -150,6 +150,7 @@ def scenario_rules(sections: Mapping[str, Values], report: Report) -> None:
     _load_rules(sections, report)
     people_run_rules(sections, report)
     _version_rules(sections, report)
+    _warmup_rule(sections["run"], report)
     _parallel_rules(sections["engine"], sections["model"], report)
     _all_reduce_rule(sections["engine"], sections["hardware"], report)
     _length_limit_rules(sections["engine"], sections["model"], report)
@@ -184,6 +185,12 @@ def _load_rules(sections: Mapping[str, Values], report: Report) -> None:
             "run.duration_s",
             "does not go with load.mode burst, which is over at once; write run.requests, such as 2000",
         )
+
+
+def _warmup_rule(run: Values, report: Report) -> None:
+    warmup, duration_s = run.get("warmup"), run.get("duration_s")
+    if isinstance(warmup, dict) and duration_s is not None and warmup["seconds"] >= duration_s:
+        report("run.warmup", f"must be shorter than run.duration_s {duration_s:g} (got {warmup['seconds']:g} s)")
 
 
 def _sharing_load_rules(workload: Values, load: Values, report: Report) -> None:

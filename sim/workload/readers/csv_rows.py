@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterator
-from itertools import islice
+from itertools import chain, islice
 from operator import itemgetter
 
 import numpy as np
@@ -18,7 +18,7 @@ from sim.workload.readers.reading import Reading
 from sim.workload.readers.source import Source, text_lines
 
 Rows = list[list[str]]
-Lines = np.ndarray
+Group = tuple[np.ndarray, Rows]
 
 
 def csv_table(source: Source, faults: LineFaults, reading: Reading) -> Table:
@@ -29,31 +29,53 @@ def csv_table(source: Source, faults: LineFaults, reading: Reading) -> Table:
         raise InputFault(f"{source.path} is empty; a trace needs a header and a line for each request")
     header = tuple(name.strip() for name in rows[0])
     _check_header(header, f"{source.path}:{lines[0]}")
-    first = (lines[1:], rows[1:])
-    return Table(
-        recognise(header, "csv", reading),
-        "csv",
-        header,
-        int(lines[0]),
-        _blocks(header, first, groups, faults),
-    )
+    form = recognise(header, "csv", reading)
+    rest = chain([(lines[1:], rows[1:])], groups)
+    return Table(form, "csv", header, int(lines[0]), _blocks(header, rest, faults))
 
 
-def _blocks(
-    header: tuple[str, ...], first: tuple[Lines, Rows], rest: Iterator[tuple[Lines, Rows]], faults: LineFaults
-) -> Iterator[Block]:
-    yield _block(header, *first, faults)
-    for lines, rows in rest:
-        yield _block(header, lines, rows, faults)
+def _blocks(header: tuple[str, ...], groups: Iterator[Group], faults: LineFaults) -> Iterator[Block]:
+    """The rows of *groups*, up to where another file begins."""
+    names = {*_KNOWN, header[0].lower()} - {""}
+    for lines, rows in groups:
+        ours = _until_another(names, lines, rows, faults)
+        yield _block(header, lines[:ours], rows[:ours], faults)
+        if ours < len(rows):
+            return
 
 
-def _block(header: tuple[str, ...], lines: Lines, rows: Rows, faults: LineFaults) -> Block:
-    lines, rows = _whole_rows(header, lines, rows, faults)
-
+def _block(header: tuple[str, ...], lines: np.ndarray, rows: Rows, faults: LineFaults) -> Block:
+    width = len(header)
+    if set(map(len, rows)) - {width}:
+        faults.extend(
+            (lines[at], _width_fault(row, width)) for at, row in enumerate(rows) if len(row) != width
+        )
+        lines = lines[[len(row) == width for row in rows]]
+        rows = [row for row in rows if len(row) == width]
     return Block(lines, lambda name: list(map(itemgetter(header.index(name)), rows)))
 
 
-def _groups(source: Source) -> Iterator[tuple[Lines, Rows]]:
+def _width_fault(row: list[str], width: int) -> str:
+    hint = "; a number must not have thousands commas (1024, not 1,024)" if len(row) > width else ""
+    return f"{len(row)} fields, but the header has {width}{hint}"
+
+
+def _until_another(names: set[str], lines: np.ndarray, rows: Rows, faults: LineFaults) -> int:
+    """How many of the rows come before a second header, or before JSON, which becomes one of *faults*."""
+    firsts = list(map(itemgetter(0), rows))
+    if names.isdisjoint(map(str.lower, firsts)) and "{" not in "".join(firsts):
+        return len(rows)
+    for at, first in enumerate(firsts):
+        if first.strip().lower() in names:
+            faults.add(lines[at], "a second header: two traces in one file; split it here")
+            return at
+        if first.lstrip()[:1] == "{":
+            faults.add(lines[at], "JSON in a CSV file: two formats in one file; split it here")
+            return at
+    return len(rows)
+
+
+def _groups(source: Source) -> Iterator[Group]:
     """The rows that are not blank, the header first, and the line on which each begins."""
     reader = csv.reader(text_lines(source), skipinitialspace=True)
     line = 1
@@ -87,27 +109,6 @@ def _check_header(header: tuple[str, ...], place: str) -> None:
         raise InputFault(f"{place}: the file holds JSON; call it .jsonl and write one object a line")
     if all(map(looks_numeric, header[1:] or header)):
         raise InputFault(f"{place}: the first line must name the columns (got {','.join(header)})")
-
-
-def _whole_rows(header: tuple[str, ...], lines: Lines, rows: Rows, faults: LineFaults) -> tuple[Lines, Rows]:
-    """The rows with a cell for each column, and a fault for each of the others."""
-    width, names = len(header), {*_KNOWN, header[0].lower()} - {""}
-    if set(map(len, rows)) <= {width} and names.isdisjoint(map(str.lower, map(itemgetter(0), rows))):
-        return lines, rows
-    good = [len(row) == width and row[0].lower() not in names for row in rows]
-    for line, row, is_good in zip(lines, rows, good, strict=True):
-        if not is_good:
-            faults.add(line, _fault(row, width, names))
-    return lines[good], [row for row, is_good in zip(rows, good, strict=True) if is_good]
-
-
-def _fault(row: list[str], width: int, names: set[str]) -> str:
-    if row[0].strip().lower() in names:
-        return "a second header: two traces in one file; split it here"
-    if row[0].lstrip()[:1] == "{":
-        return "JSON in a CSV file: two formats in one file; split it here"
-    hint = "; a number must not have thousands commas (1024, not 1,024)" if len(row) > width else ""
-    return f"{len(row)} fields, but the header has {width}{hint}"
 
 
 _KNOWN = {name.lower() for role in ("arrival", "prompt", "output") for name in NAMES[role]}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from itertools import islice
+from itertools import chain, islice
 
 from sim.faults import InputFault
 from sim.workload.readers.blocks import Block, Table
@@ -19,7 +19,9 @@ def log_table(source: Source, reading: Reading, notes: dict[str, int]) -> Table:
     """The lines that the pattern finds something in; *notes* counts the others."""
     form = recognise((), "log", reading)
     pattern = _pattern(reading.pattern or form.pattern)
-    return Table(form, "log", tuple(pattern.groupindex), 1, _blocks(source, pattern, notes))
+    blocks = _blocks(source, pattern, notes)
+    first = next(blocks)
+    return Table(form, "log", tuple(pattern.groupindex), 1, chain([first], blocks))
 
 
 def _pattern(text: str) -> re.Pattern[str]:
@@ -37,26 +39,21 @@ def _pattern(text: str) -> re.Pattern[str]:
 
 def _blocks(source: Source, pattern: re.Pattern[str], notes: dict[str, int]) -> Iterator[Block]:
     placed = enumerate(text_lines(source), start=1)
-    found = 0
-    first = ""
+    found, example = 0, ""
     while some := list(islice(placed, _BLOCK_LINES)):
-        matches = [
-            (line, match.groupdict(""))
-            for line, text in some
-            if (match := pattern.search(text.rstrip("\r\n")))
-        ]
-        first = first or next((text for _, text in some if text.strip()), "").strip()
-        blank = sum(not text.strip() for _, text in some)
+        written = [(line, text.strip("\r\n")) for line, text in some if not text.isspace()]
+        matches = [(line, match.groupdict("")) for line, text in written if (match := pattern.search(text))]
+        example = example or next((text for _, text in written), "")
         found += len(matches)
-        if odd := len(some) - len(matches) - blank:
+        if odd := len(written) - len(matches):
             notes["log_lines_unmatched"] = notes.get("log_lines_unmatched", 0) + odd
-        yield _block(matches)
-    if not first:
+        if matches:
+            yield _block(matches)
+    if not example:
         raise InputFault(f"{source.path} is empty; a log needs a line for each request")
     if not found:
-        raise InputFault(
-            f"{source.path}: no line fits trace.pattern {pattern.pattern!r} (the first is {first[:120]!r})"
-        )
+        fits = f"no line fits trace.pattern {pattern.pattern!r}"
+        raise InputFault(f"{source.path}: {fits} (the first is {example[:120]!r})")
 
 
 def _block(matches: list[tuple[int, dict[str, str]]]) -> Block:
