@@ -17,16 +17,17 @@ from sim.workload.trace import Trace, trace_of
 _SIDES = ("prompt", "output")
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Lengths:
     """The lengths of a run's requests, one after the other.
 
     take(count): prompt and output tokens of the next *count* (int64, at least 1). notes: counts of what
-    happened on the way, up to the last one taken.
+    happened on the way, up to the last one taken. rows: of a trace, which were taken last; else None.
     """
 
     take: Callable[[int], tuple[np.ndarray, np.ndarray]]
     notes: dict[str, int]
+    rows: np.ndarray | None = None
 
 
 def open_lengths(workload: Mapping[str, Any], streams: Streams) -> Lengths:
@@ -160,6 +161,8 @@ def _replay(trace: Trace, streams: Streams) -> Lengths:
             beyond = rows >= len(trace)
             rows[beyond] = again.integers(0, len(trace), np.count_nonzero(beyond))
             notes["trace_rows_resampled"] = taken - len(trace)
+        lengths.rows = rows
         return trace.prompt_tokens[rows], trace.output_tokens[rows]
 
-    return Lengths(take, notes)
+    lengths = Lengths(take, notes)
+    return lengths

@@ -15,6 +15,7 @@ from sim.workload.contents import Contents
 from sim.workload.lengths import open_lengths
 from sim.workload.patience import PATIENCE_COLUMNS, open_patience
 from sim.workload.prefixes import drawn_contents, recorded_contents
+from sim.workload.recorded import recorded_columns
 from sim.workload.reuse import reused_contents
 from sim.workload.sessions import Turns, draw_turns, single_turns
 from sim.workload.sharing import reusable_tokens
@@ -148,7 +149,7 @@ class _Single:
         run: Mapping[str, Any],
         streams: Streams,
     ) -> None:
-        self.workload, self.streams = workload, streams
+        self.workload, self.load, self.streams = workload, load, streams
         self.arrivals = arrivals_of(workload, load, run, streams)
         self.lengths = open_lengths(workload, streams)
         self.columns = _Columns(workload, streams)
@@ -166,7 +167,13 @@ class _Single:
         turns = single_turns(arrival_s, *tokens, int(self.workload.get("answers") or 1))
         contents = _contents(self.workload, turns, self.streams)
         notes = {**self.arrivals.notes, **self.lengths.notes}
-        return _requests(self.workload, turns, self.columns, contents, notes)
+        requests = _requests(self.workload, turns, self.columns, contents, notes)
+        if self.lengths.rows is None:
+            return requests
+        told = recorded_columns(self.workload, self.load, self.lengths.rows)
+        if "follows" in told:
+            told["follows"] = Follows(*told["follows"])
+        return replace(requests, **told)
 
 
 def _requests(
