@@ -190,7 +190,8 @@ def _load_rules(sections: Mapping[str, Values], report: Report) -> None:
 def _warmup_rule(run: Values, report: Report) -> None:
     warmup, duration_s = run.get("warmup"), run.get("duration_s")
     if isinstance(warmup, dict) and duration_s is not None and warmup["seconds"] >= duration_s:
-        report("run.warmup", f"must be shorter than run.duration_s {duration_s:g} (got {warmup['seconds']:g} s)")
+        warmup_s = warmup["seconds"]
+        report("run.warmup", f"must be shorter than run.duration_s {duration_s:g} (got {warmup_s:g} s)")
 
 
 def _sharing_load_rules(workload: Values, load: Values, report: Report) -> None:

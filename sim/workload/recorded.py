@@ -1,4 +1,4 @@
-"""What a trace tells of a request beside its time and lengths: class, urgency, and whose answer it waits for."""
+"""What a trace tells of a request beside time and lengths: class, urgency, whose answer it waits for."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ MOST_CLASSES = 100
 OTHERS = "others"
 
 
-def recorded_columns(workload: Mapping[str, Any], load: Mapping[str, Any], rows: np.ndarray) -> dict[str, Any]:
+def recorded_columns(
+    workload: Mapping[str, Any], load: Mapping[str, Any], rows: np.ndarray
+) -> dict[str, Any]:
     """Columns of `Requests` by name, for requests that are these *rows* of the trace of *workload*'s lengths.
 
     Answers are waited for where the trace's own times are replayed: `previous` and `think_s` of `Follows`,
