@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import traces
 
 from sim.faults import InputFault
 from sim.scenario.trace_keys import TRACE_FORMATS, TRACE_ROLES
@@ -96,6 +97,11 @@ def test_the_keys_and_the_readers_know_the_same_formats_and_roles() -> None:
     """The scenario's table repeats names of the readers, which it may not import."""
     assert tuple(form.name for form in FORMATS) == TRACE_FORMATS
     assert tuple(TRACE_ROLES) == ROLES
+
+
+def test_the_page_is_what_the_table_makes_of_it() -> None:
+    """docs/traces.md is written from the formats that are read; docs/traces.py writes it again."""
+    assert traces.PAGE.read_text(encoding="utf-8") == traces.page()
 
 
 def test_burstgpt_leaves_failures_out_and_tells_models_apart() -> None:

@@ -7,7 +7,7 @@ from sim.serving.static import StaticScheduler
 from sim.simulation import Run
 from sim.workload.steady import has_no_steady_state
 
-_NOTES = {
+NOTES = {
     "zero_output_dropped": "{} rows of the trace without an answer were left out",
     "trace_rows_sorted": "{} rows of the trace were not in order of time, and were sorted",
     "failed_dropped": "{} requests of the trace that failed were left out (trace.failed: keep has them)",
@@ -71,5 +71,5 @@ def warnings_of(run: Run, stable: bool, has_windows: bool) -> list[str]:
             f"{engine['max_model_len']}"
         )
     warnings += people_warnings(run.scenario.workload)
-    warnings += [_NOTES.get(note, "{}: " + note).format(f"{n:,}") for note, n in run.requests.notes.items()]
+    warnings += [NOTES.get(note, "{}: " + note).format(f"{n:,}") for note, n in run.requests.notes.items()]
     return warnings

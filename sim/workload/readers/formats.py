@@ -48,22 +48,6 @@ NAMES: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 """By role the columns that have it, in any case; `workload.trace.columns` names others."""
 
-MEANINGS: dict[str, str] = {
-    "arrival": "when the request came: a date with a time of day, or a number",
-    "prompt": "tokens of the prompt, at least 1",
-    "output": "tokens of the answer; a request with none is left out and counted",
-    "prompt_bytes": "bytes of the prompt, for `bytes_per_token`",
-    "output_bytes": "bytes of the answer, for `bytes_per_token`",
-    "prompt_text": "the prompt itself, for `bytes_per_token`",
-    "hash_ids": "ids of the prompt's blocks, from its first token on",
-    "session": "whose request it is, or of which conversation",
-    "parent": "the conversation's turn before this one",
-    "class": "traffic class or tenant",
-    "priority": "a whole number; smaller is more urgent",
-    "status": "an HTTP status or a word; a request that failed is left out and counted",
-    "duration": "seconds the request took, where the arrival's column has the time of its end",
-    "delay": "time from the end of the session's request before to this one",
-}
 ROLES = tuple(NAMES)
 
 
