@@ -82,10 +82,12 @@ def _nothing(notes: dict[str, int]) -> str:
 
 
 def _together(parts: list[Columns]) -> Columns:
-    """*parts* one after the other."""
+    """*parts* one after the other; the list is emptied, so that no column is there twice for long."""
+    of_parts = {name: [getattr(part, name) for part in parts] for name in ARRAYS}
+    ids = None if parts[0].ids is None else list(chain.from_iterable(part.ids or [] for part in parts))
+    parts.clear()
     arrays: dict[str, Any] = {}
     for name in ARRAYS:
-        of_parts = [getattr(part, name) for part in parts]
-        arrays[name] = None if of_parts[0] is None else np.concatenate(of_parts)
-    ids = None if parts[0].ids is None else list(chain.from_iterable(part.ids or [] for part in parts))
+        pieces = of_parts.pop(name)
+        arrays[name] = None if pieces[0] is None else np.concatenate(pieces)
     return Columns(**arrays, ids=ids)
