@@ -213,9 +213,7 @@ def test_a_common_log_is_read_across_the_end_of_summer_time() -> None:
     assert (trace.arrival_ns / 1e9).tolist() == [0, 1]
     assert trace.notes == {"failed_dropped": 1, "times_of_another_zone": 1}
     assert len(read("access.log", text, lengths=False, failed="keep")) == 3
-    with pytest.raises(
-        InputFault, match=r"no column for the prompt tokens .* or give `lengths` of another"
-    ):
+    with pytest.raises(InputFault, match=r"no column for the prompt tokens .* or give `lengths` of another"):
         read("access.log", text)
 
 

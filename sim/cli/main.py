@@ -13,6 +13,7 @@ from sim.cli.compare import compare
 from sim.cli.output import note, note_written, progress_bar, say, say_json
 from sim.cli.parameters import Folder, as_json, changes_to_it, out_directory, scenario_name
 from sim.cli.validate import validate
+from sim.cli.workload import workload
 from sim.faults import InputFault
 from sim.files import make_folder
 from sim.version import __version__
@@ -253,6 +254,7 @@ def bench(as_json: bool) -> None:
 app.add_command(calibrate)
 app.add_command(compare)
 app.add_command(validate)
+app.add_command(workload)
 
 
 def _load(scenario: str, changes: tuple[str, ...]) -> Scenario:

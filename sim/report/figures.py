@@ -43,7 +43,7 @@ def knee_figure(knee: Knee) -> Figure:
     panels = _panels(knee)
     title = wrap(_unbroken(answer(knee)), 74)
     caption = [line for text in _caption(knee) for line in wrap(text, 134)]
-    with _style():
+    with style():
         figure, axes = _sheet(title, _bands(knee), caption, len(panels))
         limit_x = _right_edge(knee)
         for axis, draw in zip(axes, panels, strict=True):
@@ -60,13 +60,13 @@ def save(figure: Figure, path: Path) -> Path:
     kind = path.suffix.lstrip(".").lower()
     metadata: dict[str, Any] = {"svg": {"Date": None}, "png": {"Software": None}}[kind]
     buffer = BytesIO()
-    with _style():
+    with style():
         figure.savefig(buffer, format=kind, dpi=160, metadata=metadata)
     return write_whole(path, buffer.getvalue())
 
 
 @contextmanager
-def _style() -> Iterator[None]:
+def style() -> Iterator[None]:
     """matplotlib's defaults whatever the user's own file says, and our few choices."""
     import matplotlib
 

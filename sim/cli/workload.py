@@ -1,0 +1,106 @@
+"""`kneesim workload`: a profile from a trace, and what any traffic looks like."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from sim.cli.output import note_written, say, say_json
+
+if TYPE_CHECKING:
+    from sim.workload.portrait import Portrait
+
+_DRAWN_REQUESTS = 10_000
+
+as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+
+
+@click.group()
+def workload() -> None:
+    """Fit a profile to a trace, or show what a workload is like."""
+
+
+@workload.command()
+@click.argument("trace", metavar="TRACE", type=click.Path(path_type=Path))
+@click.option(
+    "--out",
+    metavar="FILE.yaml",
+    required=True,
+    type=click.Path(path_type=Path),
+    help="Write the profile there, and pictures beside it.",
+)
+@click.option("--drift", is_flag=True, help="Keep the recorded curve of the rate.")
+@click.option("--source", metavar="TEXT", help="Where the trace is from, for the profile.")
+@click.option("--licence", metavar="TEXT", help="Under which licence.")
+@as_json
+def fit(trace: Path, out: Path, drift: bool, source: str | None, licence: str | None, as_json: bool) -> None:
+    """Write a profile of TRACE: numbers only, from which traffic like it is drawn.
+
+    Beside FILE.yaml come FILE.html, a page of pictures, and FILE.png.
+    """
+    from sim.files import may_write, write_whole
+    from sim.report.workload_page import write_pictures
+    from sim.report.workload_text import fit_text, profile_yaml
+    from sim.workload import read_trace
+    from sim.workload.fitting import fit_trace
+
+    may_write(out)
+    fitted = fit_trace(read_trace(trace), out.stem, source, licence, drift)
+    written = write_whole(out, profile_yaml(fitted.workload))
+    title = f"{out.stem}: the profile beside its trace"
+    pictures = write_pictures(
+        title, {"trace": [fitted.recorded], "profile": fitted.drawn}, out.parent, out.stem, fit_text(fitted)
+    )
+    if as_json:
+        say_json(fitted.as_dict())
+    else:
+        say(fit_text(fitted))
+    note_written([written, *pictures])
+
+
+@workload.command()
+@click.argument("name", metavar="NAME|FILE|TRACE")
+@click.option("--out", metavar="DIR", type=click.Path(path_type=Path), help="Write a page of pictures there.")
+@click.option("--rate", "rate_per_s", type=float, help="Mean rate of requests a second; 1 if not given.")
+@click.option("--requests", type=click.IntRange(min=1), help="How many to draw.", show_default="10000")
+@click.option("--seed", type=click.IntRange(min=0), default=1, show_default=True, help="Seed.")
+@as_json
+def show(
+    name: str, out: Path | None, rate_per_s: float | None, requests: int | None, seed: int, as_json: bool
+) -> None:
+    """Show a workload's lengths, arrivals, burstiness by window, sharing and classes.
+
+    NAME is a workload's name, its file, or a trace, which is shown at its own times.
+    """
+    from sim.files import make_folder
+    from sim.report.workload_page import write_pictures
+    from sim.report.workload_text import portrait_text
+
+    portrait = _portrait_of(name, rate_per_s, requests, seed)
+    text = portrait_text(portrait)
+    if out is not None:
+        make_folder(out)
+        note_written(write_pictures(name, {"": [portrait]}, out, "workload", text))
+    if as_json:
+        say_json(portrait.as_dict())
+    else:
+        say(text)
+
+
+def _portrait_of(name: str, rate_per_s: float | None, requests: int | None, seed: int) -> Portrait:
+    """Of a trace at its own times; of any other workload as drawn at a rate. Raises `InputFault`."""
+    from sim.faults import InputFault
+    from sim.scenario import entry
+    from sim.workload import generate
+    from sim.workload.portrait import Portrait
+
+    if rate_per_s is not None and not 0 < rate_per_s < float("inf"):
+        raise InputFault(f"--rate must be > 0 (got {rate_per_s:g})")
+    traffic = entry("workloads", name)
+    run: dict[str, int] = {"seed": seed} | ({"requests": requests} if requests else {})
+    if traffic["arrivals"]["kind"] == "trace" and rate_per_s is None:
+        return Portrait.of(generate(traffic, {"mode": "trace"}, run))
+    run.setdefault("requests", _DRAWN_REQUESTS)
+    return Portrait.of(generate(traffic, {"rate_per_s": rate_per_s or 1.0}, run))
