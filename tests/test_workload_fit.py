@@ -228,6 +228,23 @@ def test_a_trace_is_shown_at_its_own_times(kneesim: Called, tmp_path: Path) -> N
     assert {file.name for file in (tmp_path / "pictures").iterdir()} == {"workload.html", "workload.png"}
 
 
+def test_a_log_of_times_alone_has_the_lengths_of_another_workload(kneesim: Called, tmp_path: Path) -> None:
+    """Arrivals are the log's, lengths those that are named; without a name the lack is told."""
+    line = '10.0.0.1 - - [10/Oct/2023:13:%02d:%02d +0000] "POST /v1/chat HTTP/1.1" 200 2326'
+    log = tmp_path / "access.log"
+    log.write_text("\n".join(line % divmod(at, 60) for at in range(90)), encoding="utf-8")
+    out = tmp_path / "mine.yaml"
+    status, _, said = kneesim("workload", "fit", str(log), "--out", str(out))
+    assert (status, "no column for the prompt tokens" in said) == (2, True)
+    status, said, _ = kneesim("workload", "fit", str(log), "--out", str(out), "--lengths", "fixed-1024-1024")
+    profile = yaml.safe_load(out.read_text(encoding="utf-8"))
+    assert status == 0
+    assert "times alone" in said
+    assert profile["arrivals"] == {"kind": "constant"}
+    assert profile["lengths"]["prompt_tokens"] == 1024
+    assert profile["provenance"]["lengths"]["kind"] == "estimated"
+
+
 @pytest.mark.parametrize(
     ("content", "words"),
     [

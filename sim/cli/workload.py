@@ -34,8 +34,17 @@ def workload() -> None:
 @click.option("--drift", is_flag=True, help="Keep the recorded curve of the rate.")
 @click.option("--source", metavar="TEXT", help="Where the trace is from, for the profile.")
 @click.option("--licence", metavar="TEXT", help="Under which licence.")
+@click.option("--lengths", metavar="NAME", help="TRACE has times alone; lengths are those of this workload.")
 @as_json
-def fit(trace: Path, out: Path, drift: bool, source: str | None, licence: str | None, as_json: bool) -> None:
+def fit(
+    trace: Path,
+    out: Path,
+    drift: bool,
+    source: str | None,
+    licence: str | None,
+    lengths: str | None,
+    as_json: bool,
+) -> None:
     """Write a profile of TRACE: numbers only, from which traffic like it is drawn.
 
     Beside FILE.yaml come FILE.html, a page of pictures, and FILE.png.
@@ -43,11 +52,15 @@ def fit(trace: Path, out: Path, drift: bool, source: str | None, licence: str | 
     from sim.files import may_write, write_whole
     from sim.report.workload_page import write_pictures
     from sim.report.workload_text import fit_text, profile_yaml
+    from sim.scenario import entry
     from sim.workload import read_trace
     from sim.workload.fitting import fit_trace
+    from sim.workload.readers.reading import Reading
 
     may_write(out)
-    fitted = fit_trace(read_trace(trace), out.stem, source, licence, drift)
+    other = None if lengths is None else entry("workloads", lengths)
+    recorded = read_trace(trace, Reading(lengths=other is None))
+    fitted = fit_trace(recorded, out.stem, source, licence, drift, other)
     written = write_whole(out, profile_yaml(fitted.workload))
     title = f"{out.stem}: the profile beside its trace"
     pictures = write_pictures(

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from sim.workload.fitting.arrivals import fit_arrivals, require_arrivals, spread_over_grid
-from sim.workload.fitting.lengths import fit_lengths
+from sim.workload.fitting.lengths import Lengths, fit_lengths
 from sim.workload.fitting.sharing import fit_sharing
 from sim.workload.fitting.users import sessions_of, tenants_of
 from sim.workload.portrait import Portrait, differences
@@ -47,19 +47,27 @@ class Fit:
 
 
 def fit_trace(
-    trace: Trace, name: str, source: str | None = None, licence: str | None = None, drift: bool = False
+    trace: Trace,
+    name: str,
+    source: str | None = None,
+    licence: str | None = None,
+    drift: bool = False,
+    other: Mapping[str, Any] | None = None,
 ) -> Fit:
-    """A profile called *name* of *trace*; with *drift* the recorded curve of the rate is kept.
+    """A profile called *name* of *trace*; with *drift* the recorded curve of the rate is kept. Where the
+    trace has times alone, lengths are those of the workload *other*.
 
     Raises InputFault where the trace is too short or has no times.
     """
     times_s, step_s = spread_over_grid(trace.require_times() / 1e9)
     require_arrivals(times_s, trace.path)
-    recorded = recorded_portrait(trace, times_s)
+    recorded = recorded_portrait(trace, times_s) if other is None else _with_lengths_of(other, times_s)
     arrivals = fit_arrivals(times_s, drift)
-    lengths = fit_lengths(trace.prompt_tokens, trace.output_tokens)
+    lengths = fit_lengths(trace.prompt_tokens, trace.output_tokens) if other is None else _taken(other)
     keys: dict[str, Any] = {"arrivals": dict(arrivals.keys), "lengths": dict(lengths.keys)}
     origins = {"arrivals": _origin(arrivals.says, len(trace)), **lengths.origins(len(trace))}
+    if other is not None:
+        origins["lengths"]["kind"] = "estimated"
     missed, found = [*arrivals.missed, *lengths.missed], list[str]()
     if step_s:
         missed.append(
@@ -96,6 +104,18 @@ def recorded_portrait(trace: Trace, times_s: np.ndarray | None) -> Portrait:
         contents = recorded_contents({"lengths": lengths, "prefixes": prefixes}, len(trace))
     classes, names = getattr(trace, "classes", None), getattr(trace, "class_names", ())
     return Portrait(times_s, trace.prompt_tokens, trace.output_tokens, contents, classes, names)
+
+
+def _taken(other: Mapping[str, Any]) -> Lengths:
+    """The lengths of the workload *other*."""
+    says = f"those of {other.get('name', 'another workload')}; the file has times alone"
+    return Lengths(other["lengths"], {"lengths": says}, (f"lengths of its own: they are {says}",))
+
+
+def _with_lengths_of(other: Mapping[str, Any], times_s: np.ndarray) -> Portrait:
+    lengths = {"lengths": other["lengths"]}
+    sent = generate(lengths, {"rate_per_s": 1.0}, {"requests": len(times_s), "seed": 0})
+    return Portrait(times_s, sent.prompt_tokens, sent.output_tokens)
 
 
 def _drawn(keys: Mapping[str, Any], recorded: Portrait, seed: int) -> Portrait:
