@@ -18,7 +18,7 @@ test: $(STAMP) $(TORCH)  ## all tests but the slow ones, on all cores; a file st
 	$(BIN)/python -m pytest -m "not slow" -n auto --dist loadfile
 
 docs: $(STAMP)  ## write the pages and the README's numbers again, from what is simulated now
-	@for page in traces benchmark claims engine_claims engines worked_example scenario_keys readme; do $(BIN)/python docs/$$page.py || exit $$?; done
+	@for page in traces workloads benchmark claims engine_claims engines worked_example scenario_keys readme; do $(BIN)/python docs/$$page.py || exit $$?; done
 
 validate: $(STAMP)  ## measured servers against ours, then how often intervals hold the true knee (hours)
 	$(BIN)/kneesim validate tests/data/points.csv --out out/accuracy

@@ -55,7 +55,7 @@ def _renewal(gaps: np.ndarray) -> Arrivals | None:
         return Arrivals({"kind": "constant"}, f"gaps are equal (coefficient of variation {cv:.2g})")
     if not _independent(gaps) or np.mean(gaps <= 0) > 0.005:
         return None
-    shape, error = _gamma_shape(gaps[gaps > 0])
+    shape, error = gamma_shape(gaps[gaps > 0])
     if abs(shape - 1) < _SURE * error and _distance(gaps, 1.0) < _NEAR:
         return Arrivals({"kind": "poisson"}, f"gaps are independent and exponential (shape {shape:.3f})")
     if _distance(gaps, shape) > _NEAR:
@@ -82,8 +82,8 @@ def _independent(gaps: np.ndarray) -> bool:
     return True
 
 
-def _gamma_shape(gaps: np.ndarray) -> tuple[float, float]:
-    """By maximum likelihood, and its standard error: ln k - digamma(k) = ln mean - mean ln."""
+def gamma_shape(gaps: np.ndarray) -> tuple[float, float]:
+    """Of gamma gaps, by maximum likelihood, and its standard error: ln k - digamma(k) = ln mean - mean ln."""
     from scipy.optimize import brentq
     from scipy.special import polygamma, psi
 
@@ -123,7 +123,10 @@ def _words(keys: Mapping[str, Any], bin_s: float) -> str:
 
 def _missed(drift: bool, span_s: float) -> str:
     if drift:
-        return f"the rate's curve is that of the one recorded span of {span_s:.0f} s, not of another day"
+        return (
+            f"the rate's curve is that of the one recorded span of {span_s:.0f} s, not of another day, and "
+            "the bursts within its steps add chance to it"
+        )
     return (
         f"what changes more slowly than {span_s / LEAST_WINDOWS:.0f} s (a fifth of the trace) is known from "
         "so few repetitions that it is little more than a guess; --drift keeps the recorded curve"
