@@ -49,7 +49,8 @@ profile are the trace's, and medians are within what another such hour would dif
 conversations the mix of prompts and answers moves with the rate over the hour; the profile's do not, so it
 has none of the tail that the busy, long-prompt part of the hour has near capacity. Replay the trace there.
 A renewal process has the queue of Azure code only with the coefficient of variation that the silences give
-its gaps; with the shape that fits the gaps best, as load generators are given it, the queue is nearly gone."""
+its gaps; with the shape that fits the gaps best, as load generators are given it, little
+of the queue is left."""
 
 
 def fits() -> dict[str, Fit]:
