@@ -8,8 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
+from click.testing import CliRunner
 from scenario_inputs import SCENARIO, Catalogue
 
+from sim.cli.main import app
 from sim.faults import InputFault
 from sim.workload import generate
 from sim.workload.readers.servegen import servegen_workload
@@ -27,6 +29,17 @@ def write_client(
     rows = [f"{600 * window},{rate},{cv},{pattern},0.25,4" for window, rate in enumerate(rates)]
     (folder / f"chunk-{number}-trace.csv").write_text("\n".join(rows))
     (folder / f"chunk-{number}-dataset.json").write_text(json.dumps({"0": WINDOW, "600": WINDOW}))
+
+
+def test_the_command_makes_the_workload_that_a_fault_promises(tmp_path: Path) -> None:
+    """`kneesim workload fit FOLDER` writes a file that scenarios can name."""
+    write_client(tmp_path / "service", 0, [1.0, 3.0])
+    out = tmp_path / "catalogue" / "workloads" / "mine.yaml"
+    done = CliRunner().invoke(app, ["workload", "fit", str(tmp_path / "service"), "--out", str(out)])
+    assert done.exit_code == 0
+    assert "1 of 1 clients, with 100.0% of 2 requests/s" in done.output
+    loaded = Catalogue(tmp_path / "catalogue").load(SCENARIO.replace("workload: chat", "workload: mine"))
+    assert list(loaded.workload["classes"]) == ["client-0"]
 
 
 def test_clients_become_classes(tmp_path: Path) -> None:

@@ -47,7 +47,8 @@ def fit(
 ) -> None:
     """Write a profile of TRACE: numbers only, from which traffic like it is drawn.
 
-    Beside FILE.yaml come FILE.html, a page of pictures, and FILE.png.
+    Beside FILE.yaml come FILE.html, a page of pictures, and FILE.png. TRACE may also be a folder of
+    ServeGen's clients, which become traffic classes (FILE.yaml alone).
     """
     from sim.files import may_write, write_whole
     from sim.report.workload_page import write_pictures
@@ -58,6 +59,9 @@ def fit(
     from sim.workload.readers.reading import Reading
 
     may_write(out)
+    if trace.is_dir() and any(trace.glob("chunk-*-trace.csv")):
+        of_clients(trace, out, source, licence, as_json)
+        return
     other = None if lengths is None else entry("workloads", lengths)
     recorded = read_trace(trace, Reading(lengths=other is None))
     fitted = fit_trace(recorded, out.stem, source, licence, drift, other)
@@ -71,6 +75,22 @@ def fit(
     else:
         say(fit_text(fitted))
     note_written([written, *pictures])
+
+
+def of_clients(folder: Path, out: Path, source: str | None, licence: str | None, as_json: bool) -> None:
+    """Write the workload of a folder of ServeGen's clients to *out*."""
+    from sim.files import write_whole
+    from sim.report.workload_text import profile_yaml
+    from sim.workload.readers.servegen import servegen_workload
+
+    told = {"source": source, "licence": licence}
+    workload = {key: text for key, text in told.items() if text} | servegen_workload(folder)
+    written = write_whole(out, profile_yaml(workload))
+    if as_json:
+        say_json(workload)
+    else:
+        say(workload["description"])
+    note_written([written])
 
 
 @workload.command()
