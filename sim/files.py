@@ -45,11 +45,8 @@ def write_whole(path: Path, content: str | bytes | Iterable[bytes]) -> Path:
     beside = _beside(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        if isinstance(content, bytes):
-            beside.write_bytes(content)
-        else:
-            with open(beside, "wb") as file:
-                file.writelines(content)
+        with open(beside, "wb") as file:
+            file.writelines([content] if isinstance(content, bytes) else content)
         beside.replace(path)
     except OSError as error:
         with suppress(OSError):

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import errno
+import io
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import sim.planning.knee
+from sim import files
 from sim.cli.main import main
 
 ROOT = Path(__file__).parents[1]
@@ -161,15 +163,17 @@ def test_a_full_disk_is_a_sentence_and_no_half_file(
     out.mkdir()
     name = {"run": "requests.csv", "knee": "knee.md"}[command]
     (out / name).write_text("old", encoding="utf-8")
-    write_bytes = Path.write_bytes
 
-    def full(path: Path, data: bytes) -> int:
-        if name in path.name:
-            write_bytes(path, data[: len(data) // 2])
+    class Full(io.FileIO):
+        def writelines(self, parts: Iterable[Any], /) -> None:
+            first = next(iter(parts))
+            self.write(first[: len(first) // 2])
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        return write_bytes(path, data)
 
-    monkeypatch.setattr(Path, "write_bytes", full)
+    def opened(path: Path, mode: str) -> io.IOBase:
+        return Full(path, mode) if name in path.name else open(path, mode)
+
+    monkeypatch.setattr(files, "open", opened, raising=False)
     status, _, err = kneesim(command, small, "--out", str(out))
     assert status == 2
     assert err.splitlines()[-1] == f"{out / name} cannot be written: No space left on device"
