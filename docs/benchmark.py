@@ -52,11 +52,11 @@ TESTS = {
         ("prefix_cache_hit_rate", "ttft_s.p50", "ttft_s.p99", "tpot_s.p99", "kv_cache.usage_mean"),
     ),
     "cancellations": Test(
-        "People leave before their answer is complete. All latencies get better, which is no merit of the"
-        " server: who leaves makes room, and only those who stayed are measured. Look at useful tokens "
-        "against output tokens, at goodput, and at what a million tokens costs.",
-        ("requests.cancelled", "goodput_fraction", "output_throughput", "useful_output_throughput",
-         "ttft_s.p99", "cost.usd_per_1m_output_tokens"),
+        "People leave: some after a part of the answer, some for want of a first token, a share of them "
+        "without telling the server, which works on for nobody; and who left unserved asks once more. The "
+        "server's tokens fall by less than the useful ones: look at both, at goodput, and at the price.",
+        ("requests.cancelled", "requests.retries", "goodput_fraction", "output_throughput",
+         "useful_output_throughput", "ttft_s.p99", "cost.usd_per_1m_output_tokens"),
     ),
     "bursts": Test(
         "The same requests a second in the mean, but in bursts at twice the rate, which is above the "

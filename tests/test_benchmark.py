@@ -22,7 +22,7 @@ CHANGES = {
     "long-prompts": {"lengths"},
     "long-answers": {"lengths"},
     "cache-misses": {"prefixes"},
-    "cancellations": {"patience"},
+    "cancellations": {"patience", "retries"},
     "bursts": {"arrivals"},
     "mixed-tenants": {"batch", "load"},
     "deadline-pressure": {"engine", "admission", "load"},
