@@ -12,7 +12,7 @@ EFFECTS = {
     "long-prompts": {"ttft_s.p50": 1, "itl_s.p99": 1, "prefix_cache_hit_rate": -1},
     "long-answers": {"tpot_s.p50": 1, "kv_cache.usage_mean": 1, "output_throughput": 1},
     "cache-misses": {"prefix_cache_hit_rate": -1, "ttft_s.p50": 1, "kv_cache.usage_mean": 1},
-    "cancellations": {"requests.cancelled": 1, "goodput_fraction": -1, "useful_output_throughput": -1},
+    "cancellations": {"requests.cancelled": 1, "requests.retries": 1, "useful_output_throughput": -1},
     "bursts": {"ttft_s.p99": 1, "kv_cache.usage_max": 1},
     "mixed-tenants": {"by_class.chat.ttft_s.p50": 1, "by_class.chat.tpot_s.p50": 1, "kv_cache.usage_max": 1},
     "deadline-pressure": {"requests.rejected": 1, "goodput_fraction": -1, "request_throughput": 1},
