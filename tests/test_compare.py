@@ -216,3 +216,26 @@ def test_a_tenant_beside_another_is_compared_class_by_class(small: sim.Scenario)
     own = sim.simulate(two).summary()["by_class"]["chat"]["ttft_s"]["p99"]
     assert gap["values"][0] == own != found[TTFT]["values"][0]
     assert gap["difference"]["mean"] > 0
+
+
+@pytest.mark.parametrize(
+    ("limit", "words"),
+    [
+        ("total", "patience"),
+        ("first_token", "patience for a first token"),
+        ("queue", "patience in the queue"),
+        ("stop_after", "tokens read"),
+    ],
+)
+def test_every_kind_of_patience_is_compared(small: sim.Scenario, limit: str, words: str) -> None:
+    """Another mean is the same draw scaled, another kind is other draws; so for the share that has it."""
+    lengths = {"kind": "fixed", "prompt_tokens": 9, "output_tokens": 1000}
+    mean = "mean" if limit == "stop_after" else "mean_s"
+
+    def with_patience(kind: str, value: float, **more: float) -> sim.Scenario:
+        part = {"kind": kind, mean: value, "share": 0.5, **more}
+        return small.replace({"workload.lengths": lengths, "workload.patience": {limit: part}})
+
+    first = with_patience("exponential", 60.0)
+    assert not_shared(first, with_patience("exponential", 90.0)) == ()
+    assert not_shared(first, with_patience("lognormal", 60.0, cv=1.0)) == (words,)

@@ -18,7 +18,19 @@ LOOKED_AT = 256  # requests: enough to tell a draw from another one
 SAME_ORDER = 0.99  # rank correlation of two columns that are the same draws, scaled
 _OWN = ("run.seed",)  # the comparison's
 _NAMED = ("hardware", "model")  # a file's name stands for all that is in it
-COLUMNS = ("arrivals", "prompt lengths", "answer lengths", "patience")
+_LENGTHS = {
+    "arrivals": "arrival_s",
+    "prompt lengths": "prompt_tokens",
+    "answer lengths": "output_tokens",
+}
+_PATIENCE = {
+    "patience": "patience_s",
+    "patience for a first token": "first_token_patience_s",
+    "patience in the queue": "queue_patience_s",
+    "tokens read": "stop_after",
+    "who leaves silently": "silent",
+}
+COLUMNS = _LENGTHS | _PATIENCE  # of `sim.workload.Requests`, by what they are called here
 
 
 @dataclass(frozen=True)
@@ -74,7 +86,7 @@ def _source(scenario: Scenario, key: str) -> str:
 
 
 def not_shared(first: Scenario, other: Scenario) -> tuple[str, ...]:
-    """Which of arrivals, prompt lengths, answer lengths and patience are other draws in the two.
+    """Which of `COLUMNS` are other draws in the two.
 
     A column that is the other one scaled (another rate, another mean) is the same draw. Judged by the first
     requests of the first scenario's seed, class by class; what only one has, the keys that differ tell.
@@ -103,10 +115,10 @@ def _begun(scenario: Scenario, seed: int) -> dict[str, dict[str, np.ndarray]] | 
 
 
 def _columns(requests: Requests, rows: np.ndarray | slice) -> dict[str, np.ndarray]:
-    columns = (requests.arrival_s, requests.prompt_tokens, requests.output_tokens, requests.patience_s)
-    found = {
-        words: column[rows] for words, column in zip(COLUMNS, columns, strict=True) if column is not None
-    }
+    columns = {words: getattr(requests, name) for words, name in COLUMNS.items()}
+    found = {words: column[rows].astype(float) for words, column in columns.items() if column is not None}
+    if "tokens read" in found:
+        found["tokens read"][found["tokens read"] == 0] = np.inf  # to the end, like patience without end
     return {**found, "arrivals": np.diff(found["arrivals"])}
 
 
@@ -114,8 +126,9 @@ def _same_draws(a: np.ndarray, b: np.ndarray | None) -> bool:
     if b is None:
         return True  # only one draws them
     count = min(len(a), len(b))
-    a, b = a[:count], b[:count]
-    if count < 2 or _constant(a) or _constant(b):
+    both = np.isfinite(a[:count]) & np.isfinite(b[:count])  # of others no draw is seen
+    a, b = a[:count][both], b[:count][both]
+    if len(a) < 2 or _constant(a) or _constant(b):
         return True  # needs no draws
     return bool(np.corrcoef(_ranks(a), _ranks(b))[0, 1] >= SAME_ORDER)
 
