@@ -1,16 +1,26 @@
-"""A serving system with a formula for everything: what the knee, its figure and the CLI are tested on."""
+"""Serving systems with a formula for everything: what the knee, its figure and the CLI are tested on.
+
+And the textbook's queue with one server, simulated (`one_place`), for what limits and people do to it.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+from scipy import stats
+from support import NO_FRONT_END, EvenSteps, base
 
 from sim.results.statistics import growth
+from sim.simulation import Run, simulate
 from sim.workload.streams import stream
+
+STEP_S = 2.0**-11
+TOKENS = 2000
+SERVICE_S = TOKENS * STEP_S
 
 
 @dataclass(frozen=True)
@@ -230,3 +240,35 @@ def wait_beyond_m_d_1(rate_per_s: float, wait_s: float) -> float:
     left = rate_per_s * (k - wait_s)
     terms = [queue[k - j - 1] * left**j / math.factorial(j) for j in range(k)]
     return 1.0 - math.exp(-left) * sum(terms)
+
+
+def one_place(load: float, requests: int, replications: int, **rules: Any) -> Iterator[Run]:
+    """Runs of a server with one place: Poisson arrivals at *load* times its rate, seeds 0, 1, ...
+
+    Answers are geometric, `TOKENS` in the mean, of iterations so short that service is exponential but for
+    1/4000 of its second moment. *rules* are keys of the scenario, with `__` for the point.
+    """
+    dotted = {key.replace("__", "."): value for key, value in rules.items()}
+    scenario = base().replace(
+        {
+            **NO_FRONT_END,
+            "engine.max_num_seqs": 1,
+            "workload": {"lengths": {"kind": "geometric", "prompt_tokens": 1, "output_mean": TOKENS}},
+            "load.rate_per_s": load / SERVICE_S,
+            "run.requests": requests,
+            **dotted,
+        }
+    )
+    for seed in range(replications):
+        yield simulate(scenario.replace({"run.seed": seed}), step_time=EvenSteps(STEP_S))
+
+
+def t_interval(values: Sequence[float], confidence: float = 0.99) -> tuple[float, float]:
+    """Middle and half-width of the interval for the mean of *values*, one a replication."""
+    half = stats.t.ppf((1 + confidence) / 2, len(values) - 1) * stats.sem(values)
+    return float(np.mean(values)), float(half)
+
+
+def blocked(load: float, places: int) -> float:
+    """M/M/1/K: an arrival finds all *places*, the server's included, taken (Kleinrock 1975, 3.6)."""
+    return (1 - load) * load**places / (1 - load ** (places + 1))

@@ -1,7 +1,6 @@
 """People and their clients against theory: who leaves, who asks again, what that costs and what it is worth.
 
-One sequence at a time, answers geometric in so short iterations that service is exponential (see
-`test_queueing_limits`). Intervals are t-intervals (99 %) over replications.
+One sequence at a time (`analytic.one_place`). Intervals are t-intervals (99 %) over replications.
 """
 
 from __future__ import annotations
@@ -11,40 +10,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+from analytic import SERVICE_S, STEP_S, blocked, one_place, t_interval
 from cases import in_seconds, sent
 from scipy import stats
 from support import NO_FRONT_END, EvenSteps, base
-from test_queueing_limits import SERVICE_S, STEP_S, TOKENS, blocked
 
 from sim.results import Result
-from sim.simulation import Run, simulate
+from sim.simulation import simulate
 from sim.simulation.recorder import CANCELLED, COMPLETED
 from sim.workload import Streams
 from sim.workload.patience import open_patience
 
 REQUESTS, REPLICATIONS, WARMUP = 2000, 12, 400
-
-
-def runs(load: float, replications: int = REPLICATIONS, **rules: Any) -> list[Run]:
-    """Replications of a server with one place, at *load* times its rate; *rules* with `__` for the point."""
-    dotted = {key.replace("__", "."): value for key, value in rules.items()}
-    scenario = base().replace(
-        {
-            **NO_FRONT_END,
-            "engine.max_num_seqs": 1,
-            "workload": {"lengths": {"kind": "geometric", "prompt_tokens": 1, "output_mean": TOKENS}},
-            "load.rate_per_s": load / SERVICE_S,
-            "run.requests": REQUESTS,
-            **dotted,
-        }
-    )
-    steps = EvenSteps(STEP_S)
-    return [simulate(scenario.replace({"run.seed": seed}), step_time=steps) for seed in range(replications)]
-
-
-def interval(values: list[float]) -> tuple[float, float]:
-    """Middle and half-width."""
-    return float(np.mean(values)), float(stats.t.ppf(0.995, len(values) - 1) * stats.sem(values))
 
 
 def reneging(load: float, patience: float, states: int = 400) -> float:
@@ -62,8 +39,9 @@ def reneging(load: float, patience: float, states: int = 400) -> float:
 def test_who_waits_for_a_place_leaves_as_in_erlang_a(load: float, patience: float) -> None:
     """Patience in the queue, exponential: twice or half as much lies outside the interval."""
     waits = {"queue": {"kind": "exponential", "mean_s": patience * SERVICE_S}}
-    done = runs(load, workload__patience=waits)
-    middle, half = interval([float((r.recorder.column("status")[WARMUP:] == CANCELLED).mean()) for r in done])
+    done = one_place(load, REQUESTS, REPLICATIONS, workload__patience=waits)
+    left = [float((run.recorder.column("status")[WARMUP:] == CANCELLED).mean()) for run in done]
+    middle, half = t_interval(left)
     assert abs(middle - reneging(load, patience)) < half
     assert abs(middle - reneging(load, patience / 2)) > half
     assert abs(middle - reneging(load, patience * 2)) > half
@@ -81,9 +59,10 @@ def test_retries_make_load_and_no_useful_work() -> None:
     for _ in range(100):
         share = blocked(offered, 2)
         offered = load * (1 + share + share**2)
-    done = runs(load, admission__max_queued_requests=1, workload__retries=again)
+    rules: dict[str, Any] = {"admission__max_queued_requests": 1, "workload__retries": again}
+    done = list(one_place(load, REQUESTS, REPLICATIONS, **rules))
     tried = [1 + len(run.recorder.column("attempt_sent_s")) / REQUESTS for run in done]
-    middle, half = interval(tried)
+    middle, half = t_interval(tried)
     assert abs(middle - offered / load) < max(half, 0.02)
     assert middle > 1 + 5 * half
     for run in done:
@@ -122,8 +101,7 @@ def test_work_counts_once_however_often_it_is_sent() -> None:
     """Impatient people ask again: what the failed attempts computed is output, and never useful."""
     patience = {"kind": "exponential", "mean_s": 2 * SERVICE_S}
     again = {"max": 3, "base_s": SERVICE_S, "on": ["abandoned"]}
-    few = {"run__requests": 300, "run__seed": 1}
-    for run in runs(1.2, 2, workload__patience=patience, workload__retries=again, **few):
+    for run in one_place(1.2, 300, 2, workload__patience=patience, workload__retries=again):
         summary, recorder = Result(run).summary(), run.recorder
         status = recorder.column("status")
         assert summary["requests"]["completed"] == int((status == COMPLETED).sum())

@@ -1,7 +1,5 @@
 """A queue with limits, one sequence at a time, is a textbook's: what is turned away has a formula.
 
-Requests arrive in a Poisson stream at `load` times the server's rate. Answers are geometric, 2000 tokens
-in the mean, of iterations so short that service is exponential but for 1/4000 of its second moment.
 Intervals are t-intervals (99 %) over replications of the share that was turned away after warm-up.
 """
 
@@ -12,43 +10,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy import stats
-from support import NO_FRONT_END, EvenSteps, base
+from analytic import SERVICE_S, blocked, one_place, t_interval
 
-from sim.simulation import simulate
 from sim.simulation.recorder import CANCELLED, REJECTED, TIMED_OUT
 
-STEP_S = 2.0**-11
-TOKENS = 2000
-SERVICE_S = TOKENS * STEP_S
 REQUESTS, REPLICATIONS, WARMUP = 2500, 24, 500
-CONFIDENCE = 0.99
 
 
 def interval(load: float, status: int, **rules: Any) -> tuple[float, float]:
     """Middle and half-width of the interval for the share of requests that end with *status*."""
-    dotted = {key.replace("__", "."): value for key, value in rules.items()}
-    scenario = base().replace(
-        {
-            **NO_FRONT_END,
-            "engine.max_num_seqs": 1,
-            "workload": {"lengths": {"kind": "geometric", "prompt_tokens": 1, "output_mean": TOKENS}},
-            "load.rate_per_s": load / SERVICE_S,
-            "run.requests": REQUESTS,
-            **dotted,
-        }
-    )
-    shares = []
-    for seed in range(REPLICATIONS):
-        done = simulate(scenario.replace({"run.seed": seed}), step_time=EvenSteps(STEP_S))
-        shares.append(float((done.recorder.column("status")[WARMUP:] == status).mean()))
-    half = stats.t.ppf((1 + CONFIDENCE) / 2, REPLICATIONS - 1) * stats.sem(shares)
-    return float(np.mean(shares)), float(half)
-
-
-def blocked(load: float, places: int) -> float:
-    """M/M/1/K: an arrival finds all *places*, the server's included, taken (Kleinrock 1975, 3.6)."""
-    return (1 - load) * load**places / (1 - load ** (places + 1))
+    runs = one_place(load, REQUESTS, REPLICATIONS, **rules)
+    return t_interval([float((run.recorder.column("status")[WARMUP:] == status).mean()) for run in runs])
 
 
 @pytest.mark.parametrize(("load", "waiting"), [(0.8, 1), (0.8, 4), (1.3, 2)])
