@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from sim.results.people import people_warnings
 from sim.serving.static import StaticScheduler
 from sim.simulation import Run
@@ -30,46 +32,61 @@ NOTES = {
 
 
 def warnings_of(run: Run, stable: bool, has_windows: bool) -> list[str]:
-    """What a reader of the numbers must know."""
-    warnings = []
+    """What a reader of the numbers must know: of load, engine, hardware, people and input."""
+    return [
+        *_of_load(run, stable, has_windows),
+        *_of_engine(run),
+        *_of_origins(run),
+        *people_warnings(run.scenario.workload),
+        *(NOTES.get(note, "{}: " + note).format(f"{n:,}") for note, n in run.requests.notes.items()),
+    ]
+
+
+def _of_load(run: Run, stable: bool, has_windows: bool) -> Iterator[str]:
     if run.scenario.slo and not has_windows and has_no_steady_state(run.scenario.workload):
-        warnings.append(
+        yield (
             f"the run is judged as a whole, for it has not two windows of run.window_s "
             f"({run.scenario.run['window_s']:g} s) with enough requests: traffic without a steady state "
             "hides its worst minutes so"
         )
-    if run.scheduler.caching is None and run.requests.contents is not None:
-        warnings.append("prefix caching is off: prompts that share their beginnings compute it each")
-    by_priority = run.scenario.engine["scheduling_policy"] == "priority"
-    if by_priority and run.requests.priorities is None:
-        warnings.append("engine.scheduling_policy priority has no effect: the workload has no priorities")
-    if not by_priority and run.requests.priorities is not None:
-        warnings.append("that requests differ in priority has no effect: engine.scheduling_policy is fcfs")
     if not stable:
-        warnings.append(
+        yield (
             "unstable: the queue grows for as long as the load lasts; percentiles depend on the run's length"
         )
-    gpus = run.scenario.engine["tensor_parallel_size"]
-    if gpus > 1 and run.profile.link.kind == "pcie":
-        origin = run.profile.provenance(f"kernels.all_reduce.{gpus}")
-        warnings.append(
-            f"{gpus} GPUs over PCIe are as fast as the machine's topology lets them; the all-reduce of "
-            f"{run.profile.name} is {origin.kind} ({origin.source.strip()})"
-        )
-    if not run.scenario.engine["cuda_graphs"] and not run.scenario.engine["eager_layer_s"]:
-        warnings.append("without CUDA graphs launching takes its time: engine.eager_layer_s is 0")
-    if estimated_keys := run.profile.estimated_keys():
-        warnings.append(f"estimated, not measured, in {run.profile.name}: {', '.join(estimated_keys)}")
+
+
+def _of_engine(run: Run) -> Iterator[str]:
+    """What its settings make of this traffic."""
     engine, scheduler = run.scenario.engine, run.scheduler
-    origins = engine.get("provenance") or {}
-    if estimated := [key for key, origin in origins.items() if origin["kind"] == "estimated"]:
-        warnings.append(f"estimated, not measured, in engine {engine.get('name')}: {', '.join(estimated)}")
+    if scheduler.caching is None and run.requests.contents is not None:
+        yield "prefix caching is off: prompts that share their beginnings compute it each"
+    by_priority = engine["scheduling_policy"] == "priority"
+    if by_priority and run.requests.priorities is None:
+        yield "engine.scheduling_policy priority has no effect: the workload has no priorities"
+    if not by_priority and run.requests.priorities is not None:
+        yield "that requests differ in priority has no effect: engine.scheduling_policy is fcfs"
+    if not engine["cuda_graphs"] and not engine["eager_layer_s"]:
+        yield "without CUDA graphs launching takes its time: engine.eager_layer_s is 0"
     if isinstance(scheduler, StaticScheduler) and scheduler.group_size < engine["max_num_seqs"]:
-        warnings.append(
+        yield (
             f"groups have at most {scheduler.group_size} requests, not max_num_seqs "
             f"{engine['max_num_seqs']}: the KV cache has no room for more reservations of max_model_len "
             f"{engine['max_model_len']}"
         )
-    warnings += people_warnings(run.scenario.workload)
-    warnings += [NOTES.get(note, "{}: " + note).format(f"{n:,}") for note, n in run.requests.notes.items()]
-    return warnings
+
+
+def _of_origins(run: Run) -> Iterator[str]:
+    """What was not measured."""
+    profile, engine = run.profile, run.scenario.engine
+    gpus = engine["tensor_parallel_size"]
+    if gpus > 1 and profile.link.kind == "pcie":
+        origin = profile.provenance(f"kernels.all_reduce.{gpus}")
+        yield (
+            f"{gpus} GPUs over PCIe are as fast as the machine's topology lets them; the all-reduce of "
+            f"{profile.name} is {origin.kind} ({origin.source.strip()})"
+        )
+    if estimated_keys := profile.estimated_keys():
+        yield f"estimated, not measured, in {profile.name}: {', '.join(estimated_keys)}"
+    origins = engine.get("provenance") or {}
+    if estimated := [key for key, origin in origins.items() if origin["kind"] == "estimated"]:
+        yield f"estimated, not measured, in engine {engine.get('name')}: {', '.join(estimated)}"

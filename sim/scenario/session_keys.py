@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from sim.scenario.keys import Key
 
 MOST_STEPS = 10_000
@@ -23,42 +25,42 @@ def _count_keys(at: str, meaning: str, fewest: int) -> tuple[Key, ...]:
     )  # fmt: skip
 
 
-def _tokens_keys(at: str, meaning: str, required: bool) -> tuple[Key, ...]:
-    """The rows of a number of tokens."""
-    kind = f"{at}.kind"
+def _drawn_keys(whole: Key, kinds: tuple[str, ...], mean: Key, table: Key) -> tuple[Key, ...]:
+    """The rows of the distribution *whole*: of one of *kinds* with a *mean*, or a *table* of quantiles."""
+    at = whole.path
+    kind, of_table = f"{at}.kind", (f"{at}.kind", ("table",))
     return (
-        Key(at, "mapping", meaning, required=required),
-        Key(kind, "choice", "Its distribution.", required=True,
-            choices=("fixed", "geometric", "lognormal", "table")),
-        Key(f"{at}.mean", "number", "Its mean.", minimum=1, required=True,
-            when=(kind, ("fixed", "geometric", "lognormal"))),
+        whole,
+        Key(kind, "choice", "Its distribution.", required=True, choices=(*kinds, "table")),
+        replace(mean, path=f"{at}.{mean.path}", meaning="Its mean.", required=True, when=(kind, kinds)),
         Key(f"{at}.cv", "number", "Its coefficient of variation.", minimum=0, required=True,
             when=(kind, ("lognormal",))),
-        *_table_keys(at, Key(f"{at}.tokens", "number", "Tokens at each of the quantiles, straight in their "
-            "logarithm between them.", minimum=1, many=True, required=True, when=(kind, ("table",)))),
+        Key(f"{at}.quantiles", "number", "Rising from 0 to 1.", minimum=0, maximum=1, many=True,
+            required=True, when=of_table),
+        replace(table, path=f"{at}.{table.path}", many=True, required=True, when=of_table),
+    )  # fmt: skip
+
+
+def _tokens_keys(at: str, meaning: str, required: bool) -> tuple[Key, ...]:
+    """The rows of a number of tokens."""
+    return _drawn_keys(
+        Key(at, "mapping", meaning, required=required),
+        ("fixed", "geometric", "lognormal"),
+        Key("mean", "number", "", minimum=1),
+        Key("tokens", "number", "Tokens at each of the quantiles, straight in their logarithm between them.",
+            minimum=1),
     )  # fmt: skip
 
 
 def _pause_keys(at: str, meaning: str, one_of: str = "", required: bool = False) -> tuple[Key, ...]:
     """The rows of a time between two requests of a session."""
-    kind = f"{at}.kind"
-    return (
+    return _drawn_keys(
         Key(at, "mapping", meaning, one_of=one_of, required=required),
-        Key(kind, "choice", "Its distribution.", required=True,
-            choices=("fixed", "exponential", "lognormal", "table")),
-        Key(f"{at}.mean_s", "seconds", "Its mean.", above=0, required=True,
-            when=(kind, ("fixed", "exponential", "lognormal"))),
-        Key(f"{at}.cv", "number", "Its coefficient of variation.", minimum=0, required=True,
-            when=(kind, ("lognormal",))),
-        *_table_keys(at, Key(f"{at}.seconds", "seconds", "Time at each of the quantiles, straight in its "
-            "logarithm between them.", above=0, many=True, required=True, when=(kind, ("table",)))),
+        ("fixed", "exponential", "lognormal"),
+        Key("mean_s", "seconds", "", above=0),
+        Key("seconds", "seconds", "Time at each of the quantiles, straight in its logarithm between them.",
+            above=0),
     )  # fmt: skip
-
-
-def _table_keys(at: str, values: Key) -> tuple[Key, Key]:
-    quantiles = Key(f"{at}.quantiles", "number", "Rising from 0 to 1.", minimum=0, maximum=1, many=True,
-                    required=True, when=(f"{at}.kind", ("table",)))  # fmt: skip
-    return quantiles, values
 
 
 SESSION_KEYS = (

@@ -49,10 +49,7 @@ def open_loop(
     """
     if not only_send(requests, habits):
         callers = Callers(env, requests, schedulable, front_end, replica, recorder, habits)
-        alarm = Alarm([])
-        calling = _calling(env, alarm, requests, callers, progress)
-        alarm.calls.append(calling.send)
-        next(calling)
+        send_at(env, np.arange(len(requests)), requests.arrival_s, callers.send, progress)
         return
     send_pieces(env, [Piece(requests, schedulable)], front_end, replica, recorder, progress, len(requests))
 
@@ -131,19 +128,30 @@ def _sending(
     yield  # nobody resumes it
 
 
-def _calling(
-    env: Environment, alarm: Alarm, requests: Requests, callers: Callers, progress: Progress | None
-) -> Generator[None, Event, None]:
-    """Have all of *requests* sent at their times by *callers*."""
-    for index, at_s in enumerate(requests.arrival_s.tolist()):
-        if progress and index % _CHUNK == 0:
-            progress(index, len(requests), "sent")
-        if at_s > env.now:
-            alarm.callbacks = alarm.calls
-            env.schedule(alarm, NORMAL, at_s - env.now)
-            yield
-        callers.send(index)
-    yield  # nobody resumes it
+def send_at(
+    env: Environment,
+    rows: np.ndarray,
+    at_s: np.ndarray,
+    send: Callable[[int], None],
+    progress: Progress | None,
+) -> None:
+    """*send* each of *rows* at its time in *at_s* (never falling), with one event in the queue at a time."""
+    alarm = Alarm([])
+
+    def sending() -> Generator[None, Event, None]:
+        for place, (row, row_at_s) in enumerate(zip(rows.tolist(), at_s.tolist(), strict=True)):
+            if progress and place % _CHUNK == 0:
+                progress(place, len(rows), "sent")
+            if row_at_s > env.now:
+                alarm.callbacks = alarm.calls
+                env.schedule(alarm, NORMAL, row_at_s - env.now)
+                yield
+            send(row)
+        yield  # nobody resumes it
+
+    sent = sending()
+    alarm.calls.append(sent.send)
+    next(sent)
 
 
 class ClosedLoop:

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from simpy import Environment, Event, Timeout
-from simpy.events import NORMAL
 
-from sim.simulation.alarm import Alarm
 from sim.simulation.callers import Callers
-from sim.simulation.clients import Progress
+from sim.simulation.clients import Progress, send_at
 from sim.simulation.recorder import Recorder
 from sim.workload import Requests, Users, reusable_tokens, take
-
-_TOLD = 4096  # requests between two tellings of progress
 
 
 class UponAnswers:
@@ -52,10 +48,8 @@ class UponAnswers:
 
     def start(self, progress: Progress | None = None) -> None:
         """Send whatever has a time of its own then, and a first request of every user at 0."""
-        alarm = Alarm([])
-        sending = self._at_their_times(alarm, progress)
-        alarm.calls.append(sending.send)
-        next(sending)
+        rows = self._rows_with_times()
+        send_at(self.env, rows, self.requests.arrival_s[rows], self._send, progress)
         for queue in self._users.values():
             for _ in range(queue.count):
                 self._later(0.0, self._send_next, queue)
@@ -73,20 +67,6 @@ class UponAnswers:
             seen = reusable_tokens(requests.contents, requests.prompt_tokens, requests.output_tokens)
             notes["prompt_tokens_seen_before"] = int(seen.sum())
         return replace(requests, notes=notes)
-
-    def _at_their_times(self, alarm: Alarm, progress: Progress | None) -> Generator[None, Event, None]:
-        env, rows = self.env, self._rows_with_times()
-        for place, (row, at_s) in enumerate(
-            zip(rows.tolist(), self.requests.arrival_s[rows].tolist(), strict=True)
-        ):
-            if progress and place % _TOLD == 0:
-                progress(place, len(rows), "sent")
-            if at_s > env.now:
-                alarm.callbacks = alarm.calls
-                env.schedule(alarm, NORMAL, at_s - env.now)
-                yield
-            self._send(row)
-        yield  # nobody resumes it
 
     def _rows_with_times(self) -> np.ndarray:
         follows, with_times = self.requests.follows, np.ones(len(self.requests), dtype=bool)
