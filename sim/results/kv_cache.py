@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -29,10 +30,10 @@ class KvCache:
 
     def add(self, table: RequestTable) -> None:
         """Add the requests of *table*."""
-        recorder = table.run.recorder
-        scheduled = np.isfinite(recorder.column("first_scheduled_s"))
-        self.queried_tokens += int(table.run.requests.prompt_tokens[scheduled].sum())
-        self.hit_tokens += int(recorder.column("cached_tokens").sum(dtype=np.int64))
+        prompt_tokens = table.run.requests.prompt_tokens
+        for request, of in _attempts(table):
+            self.queried_tokens += int(prompt_tokens[request][np.isfinite(of("first_scheduled_s"))].sum())
+            self.hit_tokens += int(of("cached_tokens").sum(dtype=np.int64))
         if self.reservation is not None:
             self._reserve(table, self.reservation)
         elif isinstance(self.run.scheduler, StaticScheduler):
@@ -42,14 +43,17 @@ class KvCache:
         """Blocks that contiguous reservations held.
 
         Where all of a request's context is set aside nobody is preempted, so it holds from its first
-        schedule to its end. Whoever ends at an instant ends before others begin.
+        schedule to its end; for a client who left without a word, until the engine knows. Whoever ends at an
+        instant ends before others begin.
         """
-        requests, recorder = table.run.requests, table.run.recorder
-        begin_s, end_s = recorder.column("first_scheduled_s"), recorder.column("finish_s")
+        tried = list(_attempts(table))
+        begin_s = np.concatenate([of("first_scheduled_s") for _, of in tried])
+        end_s = np.concatenate([_held_until_s(table, of) for _, of in tried])
+        prompt_tokens = table.run.requests.prompt_tokens[np.concatenate([request for request, _ in tried])]
         ran = np.isfinite(begin_s)
-        tokens = np.minimum(requests.prompt_tokens + reservation.output_tokens, reservation.longest_tokens)
+        tokens = np.minimum(prompt_tokens + reservation.output_tokens, reservation.longest_tokens)
         blocks = -(-tokens[ran] // reservation.block_size)
-        self.reserved.add(begin_s[ran], end_s[ran], blocks, recorder.settled_s)
+        self.reserved.add(begin_s[ran], end_s[ran], blocks, table.run.recorder.settled_s)
         self.reserved_block_s += float(blocks @ (end_s - begin_s)[ran])
 
     def use(self, totals: Totals) -> dict[str, Any]:
@@ -89,6 +93,24 @@ class KvCache:
         """Tokens that preempted requests found in the prefix cache when they came back."""
         caching = self.run.scheduler.caching
         return 0 if caching is None else caching.cached_tokens - self.hit_tokens
+
+
+def _attempts(table: RequestTable) -> Iterator[tuple[np.ndarray, Callable[[str], np.ndarray]]]:
+    """The last attempts of the requests, then those that failed: whose, and columns of them by name."""
+    recorder = table.run.recorder
+    yield np.arange(len(table)), recorder.column
+    request = recorder.column("attempt_request")
+    if len(request):
+        yield request, lambda name: recorder.column(f"attempt_{name}")
+
+
+def _held_until_s(table: RequestTable, of: Callable[[str], np.ndarray]) -> np.ndarray:
+    """When the engine was done with each of these attempts."""
+    finish_s = of("finish_s")
+    if table.run.recorder.released_s is None:
+        return finish_s
+    released_s = of("released_s")
+    return np.where(np.isnan(released_s), finish_s, released_s)
 
 
 def _wasted(run: Run, held_token_s: float, room_token_s: float) -> dict[str, Any]:

@@ -115,6 +115,8 @@ class Callers:
         )
         if any(own.connections for own in habits):
             recorder.expect_delays()
+        if requests.silent is not None:
+            recorder.expect_silence()
         replica.left = self._left
         replica.stopped = self._has_read_enough
 

@@ -63,7 +63,8 @@ class Recorder:
     *Gaps* (`GAP`): pauses between two tokens that are no single iteration.
     *Turns* (`TURN`): when a request was preempted, scheduled again, and had its next token, in order.
     *Attempts* (`ATTEMPT`): those that failed and were followed by another, when each was sent and left;
-    `column` also has their attempt_tokens, as much of an answer as was computed for them.
+    `column` also has their attempt_tokens, as much of an answer as was computed for them, and of each column
+    of requests what it was for them (attempt_cached_tokens and so on).
 
     A request that is tried again gets a row of its own beyond the requests' (`again`), so that whatever is
     left of its last attempt in an engine does not touch it. `column` shows one row a request all the same,
@@ -85,6 +86,7 @@ class Recorder:
         "num_rows",
         "preemptions",
         "queued_s",
+        "released_s",
         "sent_s",
         "settled_s",
         "shared_rows",
@@ -105,6 +107,7 @@ class Recorder:
         self.preemptions = array("I", bytes(4 * num_requests))
         self.cached_tokens = array("I", bytes(4 * num_requests))
         self.sent_s: array[float] | None = None  # `expect_delays` makes it a column
+        self.released_s: array[float] | None = None  # `expect_silence` does
 
         self.num_rows = 0
         self.shared_rows = 0  # the last rows of steps that are the next records' too
@@ -151,13 +154,24 @@ class Recorder:
         """Sends may be later than intended: `sent_s` says when they were."""
         self.sent_s = array("d", [float("nan")]) * self.num_requests
 
+    def expect_silence(self) -> None:
+        """Clients may leave without a word: `released_s` says until when the engine went on for nobody."""
+        self.released_s = array("d", [float("nan")]) * self.num_requests
+
+    def released(self, row: int, at_s: float) -> None:
+        """The engine is done *at_s* with *row*, whose client had left without a word."""
+        if self.released_s is not None:
+            self.released_s[row] = at_s
+
     def again(self, request: int, sent_s: float) -> int:
         """The row of another attempt of *request*, whose last one, sent at *sent_s*, has failed."""
         last = self._last.get(request, request)
         self.attempts += _pack_attempt(request, sent_s, self.finish_s[last], self.status[last])
         self._retried.append(last)
-        for column in (self.queued_s, self.first_scheduled_s, self.first_token_s, self.finish_s):
-            column.append(float("nan"))
+        times = (self.queued_s, self.first_scheduled_s, self.first_token_s, self.finish_s, self.released_s)
+        for column in times:
+            if column is not None:
+                column.append(float("nan"))
         for counts in (self.preemptions, self.cached_tokens, self.status):
             counts.append(0)
         self._last[request] = row = len(self.status) - 1
@@ -200,6 +214,9 @@ class Recorder:
         """The column *name* as an array, without a copy where no request was tried again."""
         if name == "attempt_tokens":
             return np.array([self.given_up.get(row, 0) for row in self._retried], dtype=np.int64)
+        if name.startswith("attempt_") and name not in (ATTEMPT.names or ()):
+            values = getattr(self, name.removeprefix("attempt_"))
+            return np.array([values[row] for row in self._retried], dtype=values.typecode)
         for packed, row, request in (
             (self.steps, STEP, ""),
             (self.stretches, STRETCH, "stretch_request"),

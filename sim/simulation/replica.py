@@ -132,6 +132,7 @@ class Replica(Diary):
         """Note that *sequence* leaves now; whether it is still there to be taken out."""
         if sequence in self.forsaken:
             self.forsaken.remove(sequence)
+            self.recorder.released(sequence.index, self.env.now)
         elif sequence.state == DONE or self.recorder.status[sequence.index] != UNFINISHED:
             return False
         else:
@@ -253,7 +254,7 @@ class Replica(Diary):
             request = sequence.index
             if recorder.status[request]:  # given up while its last step ran, or nobody's
                 if sequence in self.forsaken:
-                    self._ran_on(sequence)
+                    self._ran_on(sequence, now)
                 continue
             recorder.status[request] = COMPLETED
             recorder.finish_s[request] = now
@@ -289,9 +290,10 @@ class Replica(Diary):
         self._leap = count - done
         return batch.start_s + elapsed_s
 
-    def _ran_on(self, sequence: Sequence) -> None:
+    def _ran_on(self, sequence: Sequence, now: float) -> None:
         """*sequence*, which was nobody's, has its last token; that is never computed."""
         self.forsaken.remove(sequence)
+        self.recorder.released(sequence.index, now)
         tokens = sequence.output_tokens
         self.recorder.abandoned(sequence.index, tokens, sequence.prompt_tokens + tokens - 1)
 
