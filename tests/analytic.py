@@ -272,3 +272,14 @@ def t_interval(values: Sequence[float], confidence: float = 0.99) -> tuple[float
 def blocked(load: float, places: int) -> float:
     """M/M/1/K: an arrival finds all *places*, the server's included, taken (Kleinrock 1975, 3.6)."""
     return (1 - load) * load**places / (1 - load ** (places + 1))
+
+
+def reneging(load: float, patience: float, states: int = 400) -> float:
+    """M/M/1+M: the share that leaves a queue in which each waits an exponential time, *patience* services.
+
+    Births at rate *load*, deaths at 1 + (n - 1) / patience with n there: who is served no longer waits
+    (C. Palm, 1957; Erlang-A with one server). E[queue] / patience leave per unit of time, of *load*.
+    """
+    weight = np.cumprod([1.0, *(load / (1 + (n - 1) / patience) for n in range(1, states))])
+    queue = np.maximum(np.arange(states) - 1, 0)
+    return float(weight @ queue) / float(weight.sum()) / patience / load

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from analytic import SERVICE_S, STEP_S, blocked, one_place, t_interval
+from analytic import SERVICE_S, STEP_S, blocked, one_place, reneging, t_interval
 from cases import in_seconds, sent
 from scipy import stats
 from support import NO_FRONT_END, EvenSteps, base
@@ -22,17 +22,6 @@ from sim.workload import Streams
 from sim.workload.patience import open_patience
 
 REQUESTS, REPLICATIONS, WARMUP = 2000, 12, 400
-
-
-def reneging(load: float, patience: float, states: int = 400) -> float:
-    """M/M/1+M: the share that leaves a queue in which each waits an exponential time, *patience* services.
-
-    Births at rate *load*, deaths at 1 + (n - 1) / patience with n there: who is served no longer waits
-    (C. Palm, 1957; Erlang-A with one server). E[queue] / patience leave per unit of time, of *load*.
-    """
-    weight = np.cumprod([1.0, *(load / (1 + (n - 1) / patience) for n in range(1, states))])
-    queue = np.maximum(np.arange(states) - 1, 0)
-    return float(weight @ queue) / float(weight.sum()) / patience / load
 
 
 @pytest.mark.parametrize(("load", "patience"), [(0.8, 2.0), (1.5, 5.0)])

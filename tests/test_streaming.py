@@ -141,6 +141,21 @@ def test_it_does_not_matter_where_parts_end(rows: int) -> None:
     assert differences(Result(simulate(chosen)), stream(chosen, rows=rows)) == {}
 
 
+def test_who_leaves_while_an_iteration_runs_stays_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What that one has had of an answer is known at its end only: it is handed over no earlier.
+
+    All leave after half a second, in order, and often the next request is sent before that end.
+    """
+    monkeypatch.setattr(clients, "_CHUNK", 1)
+    lengths = {"kind": "fixed", "prompt_tokens": 100, "output_tokens": 4000}
+    leaving = {"lengths": lengths, "patience": {"kind": "fixed", "mean_s": 0.5}}
+    chosen = scenario(workload=leaving, run={"requests": 80}, load={"rate_per_s": 20.0})
+    expected = Result(simulate(chosen))
+    assert expected.summary()["requests"]["cancelled"] == 80
+    assert expected.requests.output_tokens.min() > 10
+    assert differences(expected, stream(chosen, rows=1)) == {}
+
+
 def test_the_stories_are_about_what_they_say() -> None:
     """Somebody is preempted, gives up, is refused, comes too late, finds a prefix; and windows are judged."""
     found = {name: whole(name).summary() for name in RUNS}
