@@ -34,6 +34,13 @@ workload:
   lengths: {kind: lognormal, prompt_mean: 900, output_mean: 200, cv: 1}
 ```
 
+`kneesim workload fit` and `show` take the same on the command line (`trace.time_unit=ms`), or such a
+workload in a file:
+
+```
+kneesim workload fit requests.csv trace.columns.arrival=ts trace.time_unit=ms --out mine.yaml
+```
+
 ## Formats
 
 A format is known by its columns (in any case); the first that fits is taken, or the one that `trace.format`
@@ -57,7 +64,7 @@ def _formats() -> str:
 
 
 def _by_file(form: Format) -> str:
-    ways = {"common-log": "a file called .log", "pattern": "`trace.pattern`"}
+    ways = {"common-log": "a file called .log, .log.1 and the like", "pattern": "`trace.pattern`"}
     return ways.get(form.name, "nothing else fits")
 
 

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
 from sim.faults import InputFault
+
+_LOG_NAME = re.compile(r"\.log([.-]\d[\d.-]*)?(\.gz)?$", re.IGNORECASE)
+
+
+def is_log_name(name: str) -> bool:
+    """Whether a file is called like a log, be it one put by (`access.log.1`, `access.log-20251026.gz`)."""
+    return _LOG_NAME.search(name) is not None
 
 
 def make_folder(directory: Path) -> None:

@@ -94,10 +94,13 @@ def test_values_by_score_are_the_distribution(kind: str) -> None:
         assert stats.ks_2samp(by_score, length.draw(2, "x", COUNT)).pvalue > 0.001
 
 
-def test_caps_are_counted(tmp_path: Path) -> None:
-    """What is longer is set to the cap, of a trace too; notes say how often, and below it nothing moves."""
-    free, free_out = drawn(LENGTHS["lognormal"])
-    asked = LENGTHS["lognormal"] | {"max_prompt_tokens": 1000, "max_output_tokens": 250}
+@pytest.mark.parametrize("correlation", [0.0, -0.5])
+def test_caps_are_counted(tmp_path: Path, correlation: float) -> None:
+    """What is longer is set to the cap, of a trace too, whether or not prompt and output go together; notes
+    say how often, and below it nothing moves."""
+    lengths = LENGTHS["lognormal"] | {"correlation": correlation}
+    free, free_out = drawn(lengths)
+    asked = lengths | {"max_prompt_tokens": 1000, "max_output_tokens": 250}
     requests = generate(workload_of(asked), {"rate_per_s": 1}, {"requests": COUNT, "seed": 3})
     assert np.array_equal(requests.prompt_tokens, np.minimum(free, 1000))
     assert np.array_equal(requests.output_tokens, np.minimum(free_out, 250))

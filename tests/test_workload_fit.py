@@ -20,7 +20,7 @@ from sim.workload.dispersion import dispersion
 from sim.workload.fitting import fit_trace
 from sim.workload.fitting.arrivals import fit_arrivals, spread_over_grid
 from sim.workload.fitting.cascade import Cascade
-from sim.workload.fitting.lengths import LEAST_IN_CELL, fit_lengths
+from sim.workload.fitting.lengths import LEAST_IN_CELL, fit_lengths, fit_quantile_table, table_distance
 from sim.workload.fitting.sharing import fit_sharing, uses_of
 from sim.workload.portrait import Portrait, distance
 
@@ -144,6 +144,18 @@ def test_lengths_that_a_copula_cannot_tell_are_told_by_cells() -> None:
     assert not np.isclose(np.array(keys["cells"])[few] * 6000, counts[few], atol=1e-3).all()
 
 
+def test_few_requests_are_not_told_by_cells() -> None:
+    """Sixty requests fill no table of both sides: each side stays as near as a table of its own is."""
+    prompt = np.array([300, 600, 640, 1000, *(500 + 5 * row // 2 for row in range(56))])
+    output = np.array([200, 300, 400, 1000, *(275 + 5 * row // 2 for row in range(56))])
+    keys = fit_lengths(prompt, output).keys
+    drawn = generate({"lengths": keys}, {"rate_per_s": 1}, {"requests": 6000})
+    sides = (("prompt", prompt, drawn.prompt_tokens), ("output", output, drawn.output_tokens))
+    for side, recorded, tokens in sides:
+        own = table_distance(*fit_quantile_table(recorded, len(recorded) // LEAST_IN_CELL), recorded)
+        assert distance(tokens, recorded) < own + SURE / math.sqrt(4 * 6000), side
+
+
 def rows_of() -> list[dict[str, Any]]:
     """A small trace in JSON lines: sixty turns of twenty users, of blocks of 16 tokens."""
     rows = []
@@ -228,6 +240,15 @@ def test_a_trace_is_shown_at_its_own_times(kneesim: Called, tmp_path: Path) -> N
     assert {file.name for file in (tmp_path / "pictures").iterdir()} == {"workload.html", "workload.png"}
 
 
+def test_a_mix_of_classes_is_shown(kneesim: Called) -> None:
+    """Each class has its own lengths; a change on the command line is one of the workload's keys."""
+    status, shown, _ = kneesim("workload", "show", "interactive-plus-batch", "--requests", "200")
+    assert (status, "chat" in shown, "batch" in shown) == (0, True, True)
+    capped = ("workload", "show", "azure-2023-conv", "lengths.max_output_tokens=100", "--json")
+    status, shown, _ = kneesim(*capped)
+    assert (status, json.loads(shown)["lengths"]["output_tokens"]["max"]) == (0, 100)
+
+
 def test_a_log_of_times_alone_has_the_lengths_of_another_workload(kneesim: Called, tmp_path: Path) -> None:
     """Arrivals are the log's, lengths those that are named; without a name the lack is told."""
     line = '10.0.0.1 - - [10/Oct/2023:13:%02d:%02d +0000] "POST /v1/chat HTTP/1.1" 200 2326'
@@ -243,6 +264,33 @@ def test_a_log_of_times_alone_has_the_lengths_of_another_workload(kneesim: Calle
     assert profile["arrivals"] == {"kind": "constant"}
     assert profile["lengths"]["prompt_tokens"] == 1024
     assert profile["provenance"]["lengths"]["kind"] == "estimated"
+
+
+PATTERN = r"trace.pattern=(?P<arrival>\d+) (?P<prompt_bytes>\d+) (?P<output_bytes>\d+)"
+
+
+def test_what_a_log_does_not_tell_is_said_on_the_command_line(kneesim: Called, tmp_path: Path) -> None:
+    """Pattern, unit and bytes a token make a profile and a portrait of a log put by; so does a file that has
+    them; what is wrong of them is told."""
+    log, out = tmp_path / "gate.log.1", tmp_path / "mine.yaml"
+    log.write_text("".join(f"{at * 1000} 400 {40 + 4 * (at % 9)}\n" for at in range(90)), encoding="utf-8")
+    told = (PATTERN, "trace.time_unit=ms", "trace.bytes_per_token=4")
+    status, shown, _ = kneesim("workload", "show", str(log), *told, "--json")
+    assert (status, json.loads(shown)["span_s"]) == (0, 89.0)
+    assert kneesim("workload", "fit", str(log), *told, "--out", str(out))[0] == 0
+    profile = yaml.safe_load(out.read_text(encoding="utf-8"))
+    assert profile["lengths"]["prompt"]["tokens"] == [99.5, 100.5]
+    trace = {"kind": "trace", "path": log.name}
+    reading = {"pattern": PATTERN.partition("=")[2], "time_unit": "ms", "bytes_per_token": 4}
+    written = {"arrivals": trace, "lengths": trace, "trace": reading}
+    (tmp_path / "log.yaml").write_text(yaml.safe_dump(written), encoding="utf-8")
+    again = tmp_path / "again.yaml"
+    assert kneesim("workload", "fit", str(tmp_path / "log.yaml"), "--out", str(again))[0] == 0
+    assert yaml.safe_load(again.read_text(encoding="utf-8"))["lengths"] == profile["lengths"]
+    status, _, said = kneesim("workload", "fit", str(log), "trace.patern=x", "--out", str(out))
+    assert (status, "did you mean pattern?" in said) == (2, True)
+    status, _, said = kneesim("workload", "fit", str(out), "--out", str(again))
+    assert (status, "is made of a trace; its arrivals are constant" in said) == (2, True)
 
 
 @pytest.mark.parametrize(

@@ -118,6 +118,10 @@ def test_zero_output_is_dropped_or_refused() -> None:
         (PLAIN, "t.csv has a header and no requests"),
         ("\n\na,b,output_tokens\n0,1,2\n", "t.csv:3: no column for the prompt tokens"),
         ("arrival_s,prompt,output_tokens\n", "no column for the prompt tokens (prompt_tokens, ContextTokens"),
+        (
+            "arrival_s,n_in,output_tokens\n",
+            "the columns are arrival_s, n_in, output_tokens; trace.columns.prompt",
+        ),
         ("TIMESTAMP,ContextToken,GeneratedTokens\n", "ContextToken: did you mean ContextTokens?"),
         (
             "arrival_s,prompt_tokens,ContextTokens,output_tokens\n1,2,3,4\n",
@@ -199,6 +203,7 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "day.csv").write_text(PLAIN + "0,1,2\n", encoding="utf-8")
     for path, sentence in ((tmp_path / "days.csv", r"days\.csv is not there; did you mean day\.csv\?"),
                            (tmp_path / "nowhere" / "day.csv", r"day\.csv is not there$"),
+                           (tmp_path / "day", r"day is not there; did you mean day\.csv\?"),
                            (tmp_path, "is a directory")):  # fmt: skip
         with pytest.raises(InputFault, match=sentence):
             read_trace(path)

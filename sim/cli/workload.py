@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from sim.cli.output import note_written, say, say_json
+from sim.cli.parameters import as_json, changes_to_it
 
 if TYPE_CHECKING:
     from sim.workload.portrait import Portrait
+    from sim.workload.trace import Trace
 
 _DRAWN_REQUESTS = 10_000
-
-as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 
 
 @click.group()
@@ -24,6 +25,7 @@ def workload() -> None:
 
 @workload.command()
 @click.argument("trace", metavar="TRACE", type=click.Path(path_type=Path))
+@changes_to_it
 @click.option(
     "--out",
     metavar="FILE.yaml",
@@ -38,6 +40,7 @@ def workload() -> None:
 @as_json
 def fit(
     trace: Path,
+    changes: tuple[str, ...],
     out: Path,
     drift: bool,
     source: str | None,
@@ -47,23 +50,22 @@ def fit(
 ) -> None:
     """Write a profile of TRACE: numbers only, from which traffic like it is drawn.
 
-    Beside FILE.yaml come FILE.html, a page of pictures, and FILE.png. TRACE may also be a folder of
-    ServeGen's clients, which become traffic classes (FILE.yaml alone).
+    Beside FILE.yaml come FILE.html, a page of pictures, and FILE.png. What TRACE does not tell of itself
+    is said by key=value, such as trace.time_unit=ms, or by a workload's file that names it. TRACE may also
+    be a folder of ServeGen's clients, which become traffic classes (FILE.yaml alone).
     """
     from sim.files import may_write, write_whole
     from sim.report.workload_page import write_pictures
     from sim.report.workload_text import fit_text, profile_yaml
     from sim.scenario import entry
-    from sim.workload import read_trace
     from sim.workload.fitting import fit_trace
-    from sim.workload.readers.reading import Reading
 
     may_write(out)
     if trace.is_dir() and any(trace.glob("chunk-*-trace.csv")):
         of_clients(trace, out, source, licence, as_json)
         return
     other = None if lengths is None else entry("workloads", lengths)
-    recorded = read_trace(trace, Reading(lengths=other is None))
+    recorded = _recorded(trace, changes, lengths is None)
     fitted = fit_trace(recorded, out.stem, source, licence, drift, other)
     written = write_whole(out, profile_yaml(fitted.workload))
     title = f"{out.stem}: the profile beside its trace"
@@ -75,6 +77,26 @@ def fit(
     else:
         say(fit_text(fitted))
     note_written([written, *pictures])
+
+
+def _recorded(trace: Path, changes: tuple[str, ...], lengths: bool) -> Trace:
+    """The file *trace*, or the one that the workload in it names, read as it and *changes* say.
+
+    lengths: whether it need have any. Raises `InputFault`.
+    """
+    from sim.faults import InputFault
+    from sim.scenario import entry
+    from sim.workload import read_trace
+    from sim.workload.readers.reading import Reading, reading_of
+
+    if not changes and trace.suffix not in (".yaml", ".yml"):
+        return read_trace(trace, Reading(lengths=lengths))
+    traffic = entry("workloads", f"{trace.absolute()}", changes=changes)
+    arrivals = traffic.get("arrivals", {})
+    if "path" not in arrivals:
+        own = arrivals.get("kind", "those of its classes")
+        raise InputFault(f"{trace}: a profile is made of a trace; its arrivals are {own}")
+    return read_trace(arrivals["path"], replace(reading_of(traffic), lengths=lengths))
 
 
 def of_clients(folder: Path, out: Path, source: str | None, licence: str | None, as_json: bool) -> None:
@@ -95,23 +117,31 @@ def of_clients(folder: Path, out: Path, source: str | None, licence: str | None,
 
 @workload.command()
 @click.argument("name", metavar="NAME|FILE|TRACE")
+@changes_to_it
 @click.option("--out", metavar="DIR", type=click.Path(path_type=Path), help="Write a page of pictures there.")
 @click.option("--rate", "rate_per_s", type=float, help="Mean rate of requests a second; 1 if not given.")
 @click.option("--requests", type=click.IntRange(min=1), help="How many to draw.", show_default="10000")
 @click.option("--seed", type=click.IntRange(min=0), default=1, show_default=True, help="Seed.")
 @as_json
 def show(
-    name: str, out: Path | None, rate_per_s: float | None, requests: int | None, seed: int, as_json: bool
+    name: str,
+    changes: tuple[str, ...],
+    out: Path | None,
+    rate_per_s: float | None,
+    requests: int | None,
+    seed: int,
+    as_json: bool,
 ) -> None:
     """Show a workload's lengths, arrivals, burstiness by window, sharing and classes.
 
-    NAME is a workload's name, its file, or a trace, which is shown at its own times.
+    NAME is a workload's name, its file, or a trace, which is shown at its own times;
+    key=value changes it, such as trace.time_unit=ms or lengths.max_output_tokens=256.
     """
     from sim.files import make_folder
     from sim.report.workload_page import write_pictures
     from sim.report.workload_text import portrait_text
 
-    portrait = _portrait_of(name, rate_per_s, requests, seed)
+    portrait = _portrait_of(name, changes, rate_per_s, requests, seed)
     text = portrait_text(portrait)
     if out is not None:
         make_folder(out)
@@ -122,7 +152,9 @@ def show(
         say(text)
 
 
-def _portrait_of(name: str, rate_per_s: float | None, requests: int | None, seed: int) -> Portrait:
+def _portrait_of(
+    name: str, changes: tuple[str, ...], rate_per_s: float | None, requests: int | None, seed: int
+) -> Portrait:
     """Of a trace at its own times; of any other workload as drawn at a rate. Raises `InputFault`."""
     from sim.faults import InputFault
     from sim.scenario import entry
@@ -131,9 +163,9 @@ def _portrait_of(name: str, rate_per_s: float | None, requests: int | None, seed
 
     if rate_per_s is not None and not 0 < rate_per_s < float("inf"):
         raise InputFault(f"--rate must be > 0 (got {rate_per_s:g})")
-    traffic = entry("workloads", name)
+    traffic = entry("workloads", name, changes=changes)
     run: dict[str, int] = {"seed": seed} | ({"requests": requests} if requests else {})
-    if traffic["arrivals"]["kind"] == "trace" and rate_per_s is None:
+    if traffic.get("arrivals", {}).get("kind") == "trace" and rate_per_s is None:
         return Portrait.of(generate(traffic, {"mode": "trace"}, run))
     run.setdefault("requests", _DRAWN_REQUESTS)
     return Portrait.of(generate(traffic, {"rate_per_s": rate_per_s or 1.0}, run))

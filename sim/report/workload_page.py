@@ -110,6 +110,9 @@ def _draw(axis: Axes, panel: Panel) -> None:
         axis.axhline(panel.level[0], color="#c44601", linewidth=1.0, linestyle=(0, (6, 2)))
         axis.annotate(panel.level[1], (0.02, panel.level[0]), (0, 2), xycoords=("axes fraction", "data"),
                       textcoords="offset points", fontsize=7.5, color="#c44601")  # fmt: skip
+    at = {x for curves in panel.lines.values() for curve in curves for x, _ in curve}
+    if len(at) == 1:  # all requests alike
+        axis.set_xlim(min(at) / 2, 2 * min(at))
     axis.set_xscale("log" if panel.log_x else "linear")
     axis.set_yscale("log" if panel.log_y else "linear")
     axis.set_title(panel.title, fontsize=9.5, loc="left")

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from sim.faults import InputFault, did_you_mean
+from sim.files import is_log_name
 from sim.scenario.catalogue import NOUNS, Folders, default_folders, find
 from sim.scenario.check import check
 from sim.scenario.classes import class_trees, whole_only, without_traffic
+from sim.scenario.overrides import apply_overrides
 from sim.scenario.presets import engine_preset, preset_names
 from sim.scenario.quantities import got
 from sim.scenario.rules import Report, file_rules
@@ -20,11 +22,11 @@ from sim.scenario.tree import Faults, KeyPath, Place, Tree, leaves, spell
 from sim.scenario.yaml_core import read_file
 
 _LINES_SUFFIXES = (".jsonl", ".jsonl.gz", ".ndjson", ".ndjson.gz")
-_LOG_SUFFIXES = (".log", ".log.gz")
-TRACE_SUFFIXES = (".csv", ".csv.gz", ".parquet", ".json.gz", *_LINES_SUFFIXES, *_LOG_SUFFIXES)
+TRACE_SUFFIXES = (".csv", ".csv.gz", ".parquet", ".json.gz", *_LINES_SUFFIXES)
 _TRACES = ("arrivals", "lengths")
 """The sections of a workload whose `path` is a trace."""
 _PRESETS = {engine_preset(name).engine for name in preset_names()}
+_SECTIONS = {kind: section for section, kind in SECTION_KINDS.items()}
 _MOST_BASES = 8  # that lie under one another
 _PATH_SUFFIXES = (".yaml", ".yml", ".json", *TRACE_SUFFIXES)
 
@@ -90,14 +92,22 @@ def over_engine_file(tree: Tree, part: Part | None) -> Tree:
     return Tree(below, {(): Place(part.source)}).merged(Tree(own, places))
 
 
-def entry(kind: str, name: str, folders: Folders | None = None) -> dict[str, Any]:
+def entry(
+    kind: str, name: str, folders: Folders | None = None, changes: Sequence[str] = ()
+) -> dict[str, Any]:
     """The values, in base units, of the file of *kind* called *name* (hardware, models or workloads).
 
-    Raises `InputFault` with everything that is wrong with it.
+    *changes* are `key=value`, laid over what the file says. Raises `InputFault` with everything that is
+    wrong with it.
     """
     faults = Faults()
     where = default_folders() if folders is None else folders
-    part = _named_part(kind, name, Place(NOUNS[kind]), where, faults)
+    place = Place(NOUNS[kind])
+    if changes:
+        tree = apply_overrides(Tree({"base": name}, {(): place}), changes, faults)
+        part = _patched_part(_SECTIONS[kind], tree, where, faults)
+    else:
+        part = _named_part(kind, name, place, where, faults)
     faults.raise_any()
     return part.value if part else {}
 
@@ -253,7 +263,9 @@ def _read_named(
 def _is_trace(path: Path) -> bool:
     """Whether a workload's file is recorded traffic: by its suffix, or a benchmark's result in JSON."""
     name = path.name.lower()
-    return name.endswith(TRACE_SUFFIXES) or (name.endswith(".json") and b'"input_lens"' in path.read_bytes())
+    if name.endswith(TRACE_SUFFIXES) or is_log_name(name):
+        return True
+    return name.endswith(".json") and b'"input_lens"' in path.read_bytes()
 
 
 def _of_trace(text: str, stem: str) -> dict[str, Any]:
@@ -306,7 +318,8 @@ def locate(kind: str, text: str, place: Place, folders: Folders) -> Path:
 
 def is_path(text: str) -> bool:
     """Whether *text* is the path of a file rather than a name of the catalogue."""
-    return text.lower().endswith(_PATH_SUFFIXES) or text.startswith(("./", "../", "/", "~/", ".\\", "..\\"))
+    below = text.startswith(("./", "../", "/", "~/", ".\\", "..\\"))
+    return below or text.lower().endswith(_PATH_SUFFIXES) or is_log_name(text)
 
 
 def _absolute(text: str, place: Place) -> Path:

@@ -45,7 +45,7 @@ def pair_of(lengths: Mapping[str, Any]) -> Pair:
         return joint_table(lengths["prompt_edges"], lengths["output_edges"], lengths["cells"], most)
     prompt, output = map(capped, length_distributions(lengths), most)
     rho = lengths.get("correlation")
-    pair = correlated(prompt, output, rho) if rho else independent(prompt, output)
+    pair = correlated(prompt, output, rho, most) if rho else independent(prompt, output)
     return replace(pair, most=most)
 
 
@@ -60,10 +60,12 @@ def independent(prompt: Length, output: Length) -> Pair:
     return Pair(open_, prompt.mean, output.mean, prompt.mean, output.mean_square)
 
 
-def correlated(prompt: Length, output: Length, spearman: float) -> Pair:
+def correlated(
+    prompt: Length, output: Length, spearman: float, most: tuple[float, float] = (math.inf, math.inf)
+) -> Pair:
     """Of normal scores whose rank correlation is *spearman*: a Gaussian copula, with a correlation of
     2 sin(pi spearman / 6) (W. H. Kruskal, J. Am. Stat. Assoc. 53, 1958). Values that many requests have
-    in common make the lengths' own rank correlation weaker.
+    in common make the lengths' own rank correlation weaker. *most*: the caps of either side.
 
     E[o p] is E[o] E[p] and a covariance by the trapezoidal rule over both scores, within a thousandth.
     """
@@ -81,7 +83,7 @@ def correlated(prompt: Length, output: Length, spearman: float) -> Pair:
         return take
 
     scores = np.linspace(-_MOST_SCORE, _MOST_SCORE, _COARSE)
-    p, o = prompt_at(scores), output_at(scores)
+    p, o = np.minimum(prompt_at(scores), most[0]), np.minimum(output_at(scores), most[1])
     one, two = scores[:, None], scores[None, :]
     weights = np.exp(-(one**2 - 2 * rho * one * two + two**2) / (2 * (1 - rho**2)))
     weights /= weights.sum()
@@ -90,19 +92,15 @@ def correlated(prompt: Length, output: Length, spearman: float) -> Pair:
 
 
 def capped(length: Length, most: float) -> Length:
-    """*length* with what is above *most* set to it; moments by the trapezoidal rule over the score."""
+    """*length* with the moments that it has where what is above *most* is set to it, by the trapezoidal rule
+    over the score; what is drawn of it is cut, and counted, by who takes it."""
     if most == math.inf:
         return length
-    value_at = _by_score(length)
-
-    def at(scores: np.ndarray) -> np.ndarray:
-        return np.minimum(value_at(scores), most)
-
     scores = np.linspace(-_MOST_SCORE, _MOST_SCORE, _FINE)
     weights = np.exp(-(scores**2) / 2)
-    values = at(scores)
+    values = np.minimum(_by_score(length)(scores), most)
     mean, square = (float(weights @ values**power / weights.sum()) for power in (1, 2))
-    return replace(length, mean=mean, mean_square=square, at=at)
+    return replace(length, mean=mean, mean_square=square)
 
 
 def _by_score(length: Length) -> Callable[[np.ndarray], np.ndarray]:

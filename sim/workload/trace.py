@@ -80,7 +80,8 @@ def read_trace(path: str | Path, reading: Reading | str = "drop") -> Trace:
     try:
         state = os.stat(path)
     except FileNotFoundError:
-        near = [other.name for other in Path(path).parent.glob(f"*{_suffix(path)}*")]
+        beside = Path(path).parent.glob(f"*{_suffix(path) or '.'}*")
+        near = [other.name for other in beside if other.is_file()]
         raise InputFault(f"{path} is not there{did_you_mean(Path(path).name, near)}") from None
     except OSError as error:
         raise InputFault(f"{path} cannot be read: {error.strerror}") from None

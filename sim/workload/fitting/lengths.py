@@ -96,9 +96,11 @@ def _together(
     words = f"correlation of ranks {ranked:.3f}, linear {linear:.3f}"
     if abs(drawn - linear) < _NEAR and max(abs(ranked), abs(linear)) < _NEAR:
         return Lengths(keys, says | {"lengths": f"prompt and output are independent ({words})"})
-    if abs(drawn - linear) < _NEAR:
+    few = len(prompt_tokens) < LEAST_IN_CELL * _MOST_EDGES**2
+    if few or abs(drawn - linear) < _NEAR:
         says |= {"lengths": f"a Gaussian copula ({words}; {drawn:.3f} with it)"}
-        return Lengths(keys | {"correlation": round(ranked, 3)}, says)
+        missed = () if abs(drawn - linear) < _NEAR else ("a linear correlation other than a copula's",)
+        return Lengths(keys | {"correlation": round(min(max(ranked, -0.99), 0.99), 3)}, says, missed)
     cells = _cells(prompt_tokens, output_tokens)
     says = {
         "lengths": f"cells of both lengths, of {LEAST_IN_CELL} requests or more or by the margins ({words})"

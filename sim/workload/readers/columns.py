@@ -116,10 +116,10 @@ def _length_fault(side: str, roles: Mapping[str, str], table: Table, reading: Re
         return ""
     column = roles.get(f"{side}_bytes") or roles.get(f"{side}_text")
     if column is None:
-        also = "; or give `lengths` of another kind" if table.kind == "log" else ""
-        return (
-            missing(f"the {side} tokens", NAMES[side] if table.kind != "log" else [side], table.header) + also
-        )
+        names, also = NAMES[side], f"; trace.columns.{side} names another"
+        if table.kind == "log":
+            names, also = (side,), "; or give `lengths` of another kind (workload fit: --lengths)"
+        return missing(f"the {side} tokens", names, table.header) + also
     if reading.bytes_per_token is None:
         return f"{column} has no tokens but bytes; say how many a token has, such as trace.bytes_per_token: 4"
     return ""

@@ -157,6 +157,8 @@ def named(header: Sequence[str], names: Sequence[str]) -> list[str]:
 def missing(meaning: str, names: Sequence[str], header: Sequence[str]) -> str:
     """The sentence on a column that is not there, with the names it may have and near ones that are."""
     spelt = {name.lower(): name for name in names}
-    near = [(column, get_close_matches(column.lower(), spelt, n=1, cutoff=0.75)) for column in header]
+    known = {name.lower() for others in NAMES.values() for name in others}
+    strange = [column for column in header if column.lower() not in known]
+    near = [(column, get_close_matches(column.lower(), spelt, n=1, cutoff=0.75)) for column in strange]
     meant = "".join(f"; {column}: did you mean {spelt[match[0]]}?" for column, match in near if match)
     return f"no column for {meaning} ({', '.join(names)}); the columns are {', '.join(header)}{meant}"

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from sim.faults import InputFault
+from sim.files import is_log_name
 from sim.workload.chains import Chains
 from sim.workload.readers.blocks import Table
 from sim.workload.readers.columns import ARRAYS, Columns, Typed
@@ -23,7 +24,6 @@ from sim.workload.readers.reading import Reading
 from sim.workload.readers.source import Source, refuse_binary
 
 JSON_SUFFIXES = (".jsonl", ".ndjson", ".json")
-LOG_SUFFIXES = (".log",)
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,7 +65,7 @@ def _table(source: Source, reading: Reading, faults: LineFaults, notes: dict[str
         return parquet_table(source, reading)
     refuse_binary(source, head)
     has_objects = head.lstrip(b"\xef\xbb\xbf \r\n")[:1] == b"{"
-    is_log = source.name.endswith(LOG_SUFFIXES) and not has_objects
+    is_log = is_log_name(source.name) and not has_objects
     if is_log or reading.pattern is not None or reading.format == "common-log":
         return log_table(source, reading, notes)
     if has_objects or source.name.endswith(JSON_SUFFIXES):
