@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from sim.simulation.recorder import CANCELLED
 from sim.simulation.retries import OUTCOMES, Retries, retries_of
 from sim.workload import classes_of
 from sim.workload.patience import limits_of
@@ -50,14 +51,22 @@ def _of_clients(workload: Mapping[str, Any]) -> list[str]:
 
 def _again(retries: Retries) -> str:
     outcomes = " or ".join(name for name, status in OUTCOMES.items() if status in retries.on)
-    wait = f"min({retries.base_s:g} x 2^k, {retries.cap_s:g}) s less up to {retries.jitter:.3g} of it"
-    if (told_s := retries.retry_after_s) is not None:
-        obeyed = told_s <= retries.longest_retry_after_s
-        wait = f"{told_s:g} s, as the server asks" if obeyed else f"{wait} (a longer Retry-After is ignored)"
     return (
-        f"requests that are {outcomes} are sent again, {retries.most} times at most, after {wait}; attempts "
-        f"without a token time out after {retries.timeout_s:g} s; latencies count from the first send"
+        f"requests that are {outcomes} are sent again, {retries.most} times at most, after {_wait(retries)}; "
+        f"attempts without a token time out after {retries.timeout_s:g} s; latencies count from the first "
+        "send"
     )
+
+
+def _wait(retries: Retries) -> str:
+    wait = f"min({retries.base_s:g} x 2^k, {retries.cap_s:g}) s less up to {retries.jitter:.3g} of it"
+    told_s = retries.retry_after_s
+    if told_s is None or retries.on == {CANCELLED}:  # who leaves hears nothing from the server
+        return wait
+    if told_s > retries.longest_retry_after_s:
+        return f"{wait} (a longer Retry-After is ignored)"
+    told = f"{told_s:g} s, as the server asks"
+    return f"{told}, or, where they were abandoned, {wait}" if CANCELLED in retries.on else told
 
 
 def _who(part: Mapping[str, Any]) -> str:
