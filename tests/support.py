@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -14,6 +15,9 @@ from sim.results import Result
 from sim.scenario import Scenario
 from sim.simulation import Run
 from sim.simulation.recorder import GAP, STEP, STRETCH, TURN
+
+Called = Callable[..., tuple[int, str, str]]
+"""The command line: arguments; (status, stdout, stderr)."""
 
 NO_FRONT_END = {
     "engine.front_end_latency_s": 0.0,

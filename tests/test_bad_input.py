@@ -8,18 +8,17 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support import Called
 
 import sim.planning.knee
 from sim import files
-from sim.cli.main import main
 
 ROOT = Path(__file__).parents[1]
-Called = Callable[..., tuple[int, str, str]]
 SMALL = """\
 hardware: a100-80gb-sxm
 model: llama-3-8b
@@ -38,15 +37,12 @@ def small(tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def kneesim(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Called:
-    """Call the command line in this process; answers (status, stdout, stderr)."""
+def kneesim(kneesim: Called) -> Called:
+    """`kneesim` of all tests, without the last end of a line in stderr."""
 
     def call(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["kneesim", *arguments])
-        with pytest.raises(SystemExit) as end:
-            main()
-        out, err = capsys.readouterr()
-        return int(end.value.code or 0), out, err.rstrip("\n")
+        status, out, err = kneesim(*arguments)
+        return status, out, err.rstrip("\n")
 
     return call
 

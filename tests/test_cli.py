@@ -7,12 +7,12 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from analytic import FakeScenario, queueing
+from support import Called
 
 import sim.report.page
 import sim.results
@@ -22,21 +22,6 @@ from sim.cli.main import main
 from sim.faults import InputFault
 
 ROOT = Path(__file__).parents[1]
-Called = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def kneesim(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Called:
-    """Call the command line in this process; answers (status, stdout, stderr)."""
-
-    def call(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["kneesim", *arguments])
-        with pytest.raises(SystemExit) as end:
-            main()
-        out, err = capsys.readouterr()
-        return int(end.value.code or 0), out, err
-
-    return call
 
 
 @pytest.fixture

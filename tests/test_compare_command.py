@@ -7,11 +7,11 @@ import io
 import json
 import re
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from browser import browser, in_browser, wrapped
+from support import Called
 from test_compare import VARIED
 from test_page import Reader
 
@@ -24,7 +24,6 @@ from sim.report.compare_files import write_comparison
 from sim.report.compare_page import compare_page
 from sim.report.compare_text import compare_markdown, compare_text
 
-Called = Callable[..., tuple[int, str, str]]
 FILES = ("page.html", "compare.md", "compare.csv", "compare.json")
 
 
@@ -35,18 +34,6 @@ def folder(tmp_path: Path) -> Path:
     (tmp_path / "a-fast.yaml").write_text("base: base.yaml\nload: {rate_per_s: 8}\n")
     (tmp_path / "aa-few.yaml").write_text("base: base.yaml\nengine: {max_num_seqs: 2}\n")
     return tmp_path
-
-
-@pytest.fixture
-def kneesim(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Called:
-    def call(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["kneesim", "compare", *arguments])
-        with pytest.raises(SystemExit) as end:
-            main()
-        out, err = capsys.readouterr()
-        return int(end.value.code or 0), out, err
-
-    return call
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +61,7 @@ def test_a_file_whose_name_has_an_equals_sign_is_a_file(folder: Path) -> None:
 
 def test_json_is_one_document(folder: Path, kneesim: Called) -> None:
     """With the shape that --help tells."""
-    status, out, err = kneesim(str(folder), "--seeds", "2", "--workers", "1", "--json")
+    status, out, err = kneesim("compare", str(folder), "--seeds", "2", "--workers", "1", "--json")
     document = json.loads(out)
     assert (status, err) == (0, "")
     assert set(document) == {"kneesim", "seeds", "confidence", "scenarios", "missing", "warnings"}
@@ -186,7 +173,9 @@ def test_no_width_makes_the_page_scroll_sideways(three: Comparison, width: int, 
 def test_all_faults_of_all_scenarios_are_told_at_once(folder: Path, kneesim: Called) -> None:
     """With status 2 and no traceback; an unknown name with the nearest."""
     (folder / "broken.yaml").write_text("base: base.yaml\nload: {rate: 3}\n")
-    status, out, err = kneesim(str(folder / "broken.yaml"), "chat-8b-a10", str(folder / "base.yaml"))
+    status, out, err = kneesim(
+        "compare", str(folder / "broken.yaml"), "chat-8b-a10", str(folder / "base.yaml")
+    )
     assert (status, out) == (2, "")
     assert "broken.yaml:2: load.rate is unknown" in err
     assert "scenario chat-8b-a10 is unknown; did you mean chat-8b-a100?" in err
@@ -207,7 +196,7 @@ def test_what_is_no_comparison_is_a_sentence(
     """And status 2."""
     (folder / "empty").mkdir()
     monkeypatch.chdir(folder)
-    status, _, err = kneesim(*arguments)
+    status, _, err = kneesim("compare", *arguments)
     assert status == 2
     assert sentence in err
 

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import json
 import math
-import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import yaml
+from support import Called
 
-from sim.cli.main import main
 from sim.faults import InputFault
 from sim.workload import generate, read_trace
 from sim.workload.dispersion import dispersion
@@ -27,7 +25,6 @@ from sim.workload.portrait import Portrait, distance
 SHARED = Path(__file__).parents[1].parent / "shared" / "data" / "traces"
 FIXED = {"kind": "fixed", "prompt_tokens": 10, "output_tokens": 10}
 SURE = 3.291
-Called = Callable[..., tuple[int, str, str]]
 
 
 def times(
@@ -180,20 +177,6 @@ def test_what_was_seen_before_and_when(tmp_path: Path) -> None:
     assert uses.age_s[20:] == pytest.approx(20)
     keys = fit_sharing(trace.chains, trace.prompt_tokens, trace.arrival_ns / 1e9, 16).keys
     assert keys["age"]["seconds"] == pytest.approx([20] * 11)
-
-
-@pytest.fixture
-def kneesim(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Called:
-    """Call the command line in this process; answers (status, stdout, stderr)."""
-
-    def call(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["kneesim", *arguments])
-        with pytest.raises(SystemExit) as end:
-            main()
-        out, err = capsys.readouterr()
-        return int(end.value.code or 0), out, err
-
-    return call
 
 
 def csv(rows: int, gap_s: float = 1.0, times: bool = True) -> str:
