@@ -235,6 +235,19 @@ def test_jitter_takes_a_trace_off_its_grid(grid: dict[str, Any]) -> None:
     assert again[40:80] - 20 == pytest.approx(again[:40], abs=1e-9)
 
 
+def test_moves_by_jitter_are_uniform_below_it(tmp_path: Path) -> None:
+    """Of rows so far apart that none passes another: means over 99.9 % intervals, none outside (0, 3) s."""
+    path = tmp_path / "apart.csv"
+    rows = "".join(f"{10 * k},5,5\n" for k in range(2000))
+    path.write_text(f"arrival_s,prompt_tokens,output_tokens\n{rows}", encoding="utf-8")
+    recorded = {"kind": "trace", "path": path}
+    workload = {"arrivals": recorded | {"jitter_s": 3}, "lengths": recorded}
+    moved_s = generate(workload, {"mode": "trace"}, {"seed": 1}).arrival_s - 10.0 * np.arange(2000)
+    assert np.all((moved_s >= 0) & (moved_s < 3))
+    assert abs(moved_s.mean() - 3 / 2) < NORMAL_999 * 3 / math.sqrt(12 * 2000)
+    assert abs((moved_s**2).mean() - 3**2 / 3) < NORMAL_999 * 3**2 * math.sqrt((1 / 5 - 1 / 9) / 2000)
+
+
 def test_a_source_of_arrivals_does_not_move_another() -> None:
     """Batches, states and a series leave lengths and patience as they are, and a series the states."""
     lengths = {"kind": "lognormal", "prompt_mean": 900, "output_mean": 200, "cv": 1.4}

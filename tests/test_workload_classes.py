@@ -187,6 +187,14 @@ def test_tenants_have_their_shares(told: dict[str, Any]) -> None:
     assert len(left) == 0
 
 
+def test_told_shares_are_kept_and_the_others_have_what_is_left() -> None:
+    """The first two exactly as they are told; the next three by Zipf's law, so that all add up to 1."""
+    shares = tenant_shares({"tenants": 5, "tenant_shares": [0.5, 0.2]})
+    assert shares[:2] == pytest.approx([0.5, 0.2], rel=1e-12)
+    assert shares[2:] * [3, 4, 5] == pytest.approx([shares[2] * 3] * 3)
+    assert shares.sum() == pytest.approx(1.0, rel=1e-12)
+
+
 def test_many_tenants_of_constant_pace_are_less_regular_than_one() -> None:
     """And the longer run begins with the shorter one, however they are taken."""
     workload = {**MAIL, "tenants": 40, "tenant_zipf": 1.0}

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from sim.workload import Requests, generate, mean_context_tokens, mean_tokens
-from sim.workload.session_shape import session_shape
+from sim.workload.session_shape import contexts, session_shape
 from sim.workload.streams import Streams
 
 TURNS = {"kind": "geometric", "mean": 3.0}
@@ -159,3 +159,36 @@ def test_a_context_that_is_full_begins_anew() -> None:
     assert anew > 100
     workload = {"lengths": FIXED, "sessions": sessions}
     assert requests.prompt_tokens.mean() == pytest.approx(mean_tokens(workload)[0], rel=0.02)
+
+
+@pytest.mark.parametrize("mean", [0.4, 3.0])
+def test_calls_that_begin_at_none_have_the_moments_of_a_geometric(mean: float) -> None:
+    """Failures before a success: variance mean (1 + mean), so E[X^2] = mean + 2 mean^2; and so a sample's,
+    whose own spread is inside 99.9 %."""
+    tools = TOOLS | {"calls": {"kind": "geometric", "mean": mean}}
+    calls = session_shape({"sessions": AGENTS | {"tools": tools}}).calls
+    assert (calls.mean, calls.mean_square) == pytest.approx((mean, mean + 2 * mean**2))
+    squares = calls.draw(1, "calls", 50_000) ** 2
+    assert abs(squares.mean() - calls.mean_square) < 3.291 * squares.std() / np.sqrt(len(squares))
+    assert squares.min() == 0
+
+
+def test_a_cut_context_is_the_sessions_first_tokens_and_what_came_since() -> None:
+    """Played one after the other: a prompt above 1490 tokens begins anew, and none is cut to just 1490."""
+    most, new, answer, count = 1490, 60, 40, 20
+    firsts = [1000, 1005]
+    played = []
+    for first in firsts:
+        prompt = first - answer - new
+        for number in range(count):
+            prompt += answer + new
+            if number and prompt > most:
+                prompt = first + new
+            played.append(prompt)
+    starts, sizes = np.array([0, count]), np.array([count, count])
+    added = np.full(2 * count, new)
+    added[starts] = firsts
+    prompts, cuts = contexts(starts, sizes, added, np.full(2 * count, answer), most)
+    assert prompts.tolist() == played
+    assert cuts[[count - 1, 2 * count - 1]].tolist() == [3, 3]
+    assert max(played) < most
