@@ -32,7 +32,8 @@ THREE_STATES = {
 }
 ON_OFF = {"kind": "on_off", "on_s": 8, "off_s": 22}
 DAY = {"times_s": [0, 20, 30], "rates": [1, 4, 0], "period_s": 40, "interpolation": "linear"}
-STEPS = DAY | {"interpolation": "step"}
+STEP = {"interpolation": "step"}
+STEPS = DAY | STEP
 RAMP = {"times_s": [0, 60], "rates": [0, 2], "interpolation": "linear"}
 KINDS: dict[str, dict[str, Any]] = {
     "poisson": {"kind": "poisson"},
@@ -302,6 +303,14 @@ def test_a_rate_that_ends() -> None:
             ["in each row (row 1 has", "must be 0 on the diagonal", "(none leads from 2 to 1)"],
         ),
         (
+            THREE_STATES | {"transitions": [[0, 1.2, -0.2], [0.5, 0, 0.5], [0.5, 0.5, 0]]},
+            ["arrivals.transitions must be probabilities that add up to 1 in each row (row 1 has"],
+        ),
+        (
+            THREE_STATES | {"transitions": [[0, 0.4, 0.6], [0.5, 0, 0.4], [0.5, 0.5, 0]]},
+            ["arrivals.transitions must be probabilities that add up to 1 in each row (row 2 has"],
+        ),
+        (
             THREE_STATES | {"transitions": [0, 1]},
             ["must be a list of rows, each a list of numbers (got a list of 2)"],
         ),
@@ -316,6 +325,14 @@ def test_a_rate_that_ends() -> None:
         (
             {"kind": "poisson", "series": {"times_s": [0, 5], "rates": [1, 0], "period_s": 4}},
             ["series.period_s must be at least the last of times_s, 5 (got 4)"],
+        ),
+        (
+            {"kind": "poisson", "series": {"times_s": [0, 5, 5], "rates": [1, 2, 3]}},
+            ["arrivals.series.times_s must rise from 0"],
+        ),
+        (  # the last rate of steps begins where nothing comes any more
+            {"kind": "poisson", "series": {"times_s": [0, 5], "rates": [0, 3], "period_s": 5} | STEP},
+            ["arrivals.series.rates must not all be 0"],
         ),
         (
             {"kind": "poisson", "batch": {"kind": "fixed", "mean": 2.5}},

@@ -218,6 +218,21 @@ def test_a_tenant_beside_another_is_compared_class_by_class(small: sim.Scenario)
     assert gap["difference"]["mean"] > 0
 
 
+def test_draws_of_any_class_may_differ(small: sim.Scenario) -> None:
+    """Not of the first alone; the other classes' are shared."""
+    chat, mail = {"share": 2}, {"share": 1}
+    one = small.replace({"workload.classes": {"chat": chat, "mail": mail}})
+    for name in ("chat", "mail"):
+        classes = {
+            "chat": chat,
+            "mail": mail,
+            name: {"share": {"chat": 2, "mail": 1}[name], "lengths": MIXTURE},
+        }
+        other = small.replace({"workload.classes": classes})
+        assert not_shared(one, other) == ("prompt lengths", "answer lengths")
+    assert not_shared(one, one) == ()
+
+
 @pytest.mark.parametrize(
     ("limit", "words"),
     [

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from sim.planning.controls import Pace, company_of, is_alike_throughout, proxies_s
+import sim.planning.controls
+from sim.planning.controls import Controls, Pace, company_of, is_alike_throughout, proxies_s
+from sim.planning.limits import limits_of
 from sim.workload import Requests
 
 
@@ -63,3 +66,24 @@ def test_only_traffic_alike_throughout_is_drawn_longer(
     workload = {"arrivals": arrivals, "lengths": {"kind": lengths}}
     assert is_alike_throughout(workload) == alike
     assert is_alike_throughout({"classes": {"a": workload, "b": {"lengths": {"kind": "fixed"}}}}) == alike
+
+
+@pytest.mark.parametrize(("series", "longest"), [(None, 20_000), ({"times_s": [0, 1], "rates": [1, 2]}, 300)])
+def test_traffic_that_changes_is_drawn_as_long_as_a_replication(
+    series: dict[str, Any] | None, longest: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Longer draws would have another mean of the control; a replication's own are never longer."""
+    asked = []
+
+    def drawn(workload: Any, load: Any, run: dict[str, Any]) -> Requests:
+        asked.append(run["requests"])
+        return requests([0, 1, 2], [5, 6, 7], [2, 3, 4])
+
+    arrivals = {"kind": "poisson"} | ({"series": series} if series else {})
+    workload = {"arrivals": arrivals, "lengths": {"kind": "fixed"}}
+    scenario = SimpleNamespace(workload=workload, load={"rate_per_s": 1.0}, run={"seed": 1})
+    runs = SimpleNamespace(scenario=scenario, axis="load.rate_per_s", requests=300, first=0)
+    monkeypatch.setattr(sim.planning.controls, "generate", drawn)
+    controls = Controls(runs, 1.0, Pace(0.02, 0.0, 0.001, 0.0))
+    controls.columns(limits_of({"ttft_p99_s": 1.0})[0], 4)
+    assert (asked.count(longest), asked[-4:]) == (60 + 4 * (longest == 300), [300] * 4)

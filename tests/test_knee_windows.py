@@ -20,7 +20,7 @@ from sim.faults import InputFault
 from sim.planning.crossing import crossing
 from sim.planning.knee import Knee, find_knee
 from sim.planning.limits import as_judged, broken_limits, decisive, limits_of, turned_away_share
-from sim.planning.other_samples import blocks_of, knees_of_blocks, of_one
+from sim.planning.other_samples import blocks_of, knees_of_blocks, of_many, of_one
 from sim.planning.reasons import first_to_give_way
 from sim.planning.resources import SPEEDS
 from sim.planning.search import Bracket, Point, Summarised
@@ -187,6 +187,29 @@ def test_a_crossing_is_found_from_afar(root: float) -> None:
 
     assert crossing(pressure, 1.0, 0.01) == pytest.approx(root, rel=0.01)
     assert len(loads) <= 13
+
+
+@pytest.mark.parametrize("root", [0.43, 0.97, 1.06, 3.1])
+def test_a_straight_curve_is_crossed_exactly(root: float) -> None:
+    """Straight in the load's logarithm, its root is interpolated without error, from loads far apart too."""
+    assert crossing(lambda load: 3 * np.log(load / root), 1.0, 10.0) == pytest.approx(root, rel=1e-12)
+
+
+def test_the_spread_of_other_samples_is_students_in_logarithms() -> None:
+    """ln knees of 0, 1 and 2: s = 1 and, at 95 %, t(2) = 4.302653; a mean's is s / sqrt(3) of that."""
+    others = [1.0, np.e, np.e**2]
+    assert of_one(5.0, others, 0.95) == pytest.approx((5 * np.exp(-4.302653), 5 * np.exp(4.302653)), rel=1e-5)
+    half = 4.302653 / np.sqrt(3)
+    found = of_many(others, 0.95)
+    assert found == pytest.approx((np.e, np.exp(1 - half), np.exp(1 + half)), rel=1e-5)
+
+
+@pytest.mark.parametrize(("windows", "blocks"), [(8, 4), (27, 9), (64, 16), (125, 25)])
+def test_a_sample_has_fewer_blocks_than_its_trace(windows: int, blocks: int) -> None:
+    """n^(2/3) of n: of even traffic, whose windows tell nothing of each other, a block is one window."""
+    arrival_s = on_grid(np.arange(windows * 100) * (WINDOW_S / 100))
+    found = blocks_of(as_requests(arrival_s), WINDOW_S, 0.0)
+    assert (found.block_s, found.of, found.count) == (WINDOW_S, windows, blocks)
 
 
 def test_blocks_keep_requests_together() -> None:

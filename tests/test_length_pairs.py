@@ -134,6 +134,21 @@ def test_uniform_lengths_are_all_alike() -> None:
                 "lengths.cells must be 3 rows of 2, one less than the edges (got 2 rows of 2)",
             ],
         ),
+        (
+            JOINT | {"cells": [[0.4, 0.1], [0.05, 0.35], [0.2, -0.1]]},
+            ["lengths.cells must not be negative and add up to 1 (got a sum of 1)"],
+        ),
+        *(
+            (
+                JOINT | {"cells": [[0.4, 0.1], [0.05, 0.25], [0.2, more]]},
+                [f"lengths.cells must not be negative and add up to 1 (got a sum of {1 + more:g})"],
+            )
+            for more in (0.1, 0.02)
+        ),
+        (
+            JOINT | {"cells": [[0.4, 0.1], [0.05, 0.05], [0.2, 0.0]]},
+            ["lengths.cells must not be negative and add up to 1 (got a sum of 0.8)"],
+        ),
         (JOINT | {"correlation": 0.5}, ["lengths.correlation does not go with workload.lengths.kind joint"]),
         (
             LENGTHS["lognormal"] | {"correlation": 1},

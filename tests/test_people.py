@@ -15,6 +15,7 @@ from cases import in_seconds, sent
 from scipy import stats
 from support import NO_FRONT_END, EvenSteps, base
 
+from sim.faults import InputFault
 from sim.results import Result
 from sim.simulation import simulate
 from sim.simulation.recorder import CANCELLED, COMPLETED
@@ -162,3 +163,18 @@ def test_patience_has_its_mean(kind: dict[str, Any]) -> None:
     pieces = [take(tokens[:1000])["first_token_patience_s"], take(tokens[1000:])["first_token_patience_s"]]
     assert np.concatenate(pieces).tolist() == whole.tolist()
     assert abs(whole.mean() - 9.0) < 5 * stats.sem(whole)
+
+
+@pytest.mark.parametrize(
+    ("base_s", "cap_s", "right"), [(3.0, 3.0, True), (3.0, 9.0, True), (3.1, 3.0, False)]
+)
+def test_waits_between_attempts_are_capped_from_the_first_one_on(
+    base_s: float, cap_s: float, right: bool
+) -> None:
+    """A cap below the first wait is a fault, told with both; one that equals it is none."""
+    asked = {"workload.retries": {"base_s": base_s, "cap_s": cap_s}}
+    if right:
+        assert base().replace(asked).workload["retries"]["cap_s"] == cap_s
+        return
+    with pytest.raises(InputFault, match=r"workload\.retries\.cap_s must be >= base_s 3\.1 \(got 3\)"):
+        base().replace(asked)

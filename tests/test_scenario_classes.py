@@ -96,6 +96,8 @@ def test_one_key_of_one_class_can_be_set_from_outside(catalogue: Catalogue) -> N
          "classes.chat.lengths.path must be a file (no.csv is not there)"),
         (f"{AROUND}tenant_zipf: 1", "tenant_zipf goes with tenants only"),
         (f"{AROUND}tenants: 2\ntenant_shares: [0.9, 0.9]", "tenant_shares must add up to at most 1"),
+        (f"{AROUND}tenants: 2\ntenant_shares: [0.6, 0.41]",
+         "tenant_shares must add up to at most 1 (got 1.01)"),
         (f"{AROUND}classes: {{chat: {{tenants: 1, tenant_shares: [0.1, 0.2]}}}}",
          "classes.chat.tenant_shares must be of 1 tenants at most"),
         (f"{TWO}priorities: {{weights: [0.5, 0.5]}}", "priorities does not go with classes"),
@@ -105,6 +107,13 @@ def test_what_classes_cannot_be_is_told(catalogue: Catalogue, workload: str, sen
     """In a sentence, at its line."""
     faults = catalogue.faults(scenario(catalogue, workload))
     assert any(fault.startswith("mixed.yaml:") and f": {sentence}" in fault for fault in faults), faults
+
+
+@pytest.mark.parametrize("told", ["[0.6, 0.4]", "[0.3, 0.3, 0.3, 0.1]", "[0.2]"])
+def test_shares_of_tenants_may_be_all_there_is_or_less(catalogue: Catalogue, told: str) -> None:
+    """As many tenants as there are shares, whose sum is 1 but for rounding; or more of them."""
+    workload = catalogue.load(scenario(catalogue, f"{AROUND}tenants: 4\ntenant_shares: {told}")).workload
+    assert workload["tenant_shares"] == json.loads(told)
 
 
 @pytest.mark.parametrize(

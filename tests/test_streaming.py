@@ -16,6 +16,7 @@ import sim
 from sim.cli.main import main
 from sim.faults import InputFault
 from sim.results import Result
+from sim.results.parts import Parts
 from sim.results.streaming import stream
 from sim.scenario import Scenario
 from sim.simulation import clients, simulate, simulate_in_parts
@@ -286,3 +287,17 @@ def test_failed_attempts_are_output_and_of_no_use() -> None:
     assert found["output_throughput"] * (end_s - start_s) == pytest.approx(ended.output_tokens.sum() + lost)
     assert found["useful_output_throughput"] * (end_s - start_s) == pytest.approx(useful)
     assert found["checks"]["tokens_conserved"]
+
+
+def test_parts_find_each_request_at_its_row(tmp_path: Path) -> None:
+    """At the edges of parts too; the last to arrive need not be in the last part."""
+    times_s = [[0.0, 1.0], [4.0], [2.0, 3.0]]
+    parts = Parts(tmp_path)
+    for own in times_s:
+        tokens = np.ones(len(own), dtype=np.int64)
+        parts.add(Requests(np.array(own), tokens, tokens), Recorder(len(own)))
+    parts.close()
+    assert len(parts) == 5
+    assert [parts.arrival_s(row) for row in range(5)] == [0.0, 1.0, 4.0, 2.0, 3.0]
+    assert parts.last_arrival_s() == 4.0
+    assert [requests.arrival_s.tolist() for requests, _ in parts] == times_s

@@ -120,6 +120,29 @@ def test_what_is_mended_is_counted(name: str, content: str, notes: dict[str, int
     assert parse_trace(content.encode(), name).notes == notes
 
 
+@pytest.mark.parametrize(("before", "after"), [(6, 6), (5, 9), (9, 5), (6, 7)])
+def test_two_traces_in_one_file_are_five_steps_of_time_each(before: int, after: int) -> None:
+    """As many that rise on either side of the step back are a stretch of time; fewer are stragglers."""
+    content = PLAIN + rows([*range(10, 10 + before), *range(after)])
+    if min(before, after) >= 6:
+        (fault,) = faults_of("t.csv", content)
+        assert fault.startswith(f"t.csv:{before + 2}: the time goes back by {before + 9} s here, of")
+    else:
+        assert parse_trace(content.encode(), "t.csv").notes == {"trace_rows_sorted": after}
+
+
+def test_who_failed_is_left_out_and_counted_in_every_block() -> None:
+    """By a status from 400 on or a word; 399 and `ok` did not fail. With `failed: keep` all are sent."""
+    told = {0: "400", 1: "399", 2: "ok", 3: "timeout", 4: "499", 20_000: "Timed_Out", 20_001: " rejected",
+            20_002: "503", 39_998: "failure", 39_999: "error"}  # fmt: skip
+    content = PLAIN.replace("\n", ",status\n")
+    content += "".join(f"{row},{row % 90 + 1},5,{told.get(row, 200)}\n" for row in range(40_000))
+    trace = parse_trace(content.encode(), "t.csv")
+    assert (len(trace), trace.notes) == (39_992, {"failed_dropped": 8})
+    kept = parse_trace(content.encode(), "t.csv", Reading(failed="keep"))
+    assert (len(kept), kept.notes) == (40_000, {})
+
+
 def test_a_million_faults_are_told_in_constant_memory() -> None:
     """The first twenty by line, then how many more."""
     faults = faults_of("t.csv", PLAIN + "0,0,1\n" * 30_000)

@@ -217,6 +217,16 @@ def test_a_common_log_is_read_across_the_end_of_summer_time() -> None:
         read("access.log", text)
 
 
+def test_zones_east_and_west_of_utc_are_hours_and_minutes() -> None:
+    """Noon in UTC, and a second later each in zones behind and ahead of it, not all of whole hours."""
+    written = ["12:00:00 +0000", "06:30:01 -0530", "17:45:02 +0545", "09:00:03 -0300"]
+    text = "".join(COMMON.replace("02:59:59 +0200", clock) for clock in written)
+    trace = read("access.log", text, lengths=False)
+    assert trace.arrival_ns is not None
+    assert trace.arrival_ns.tolist() == [0, 10**9, 2 * 10**9, 3 * 10**9]
+    assert trace.notes["times_of_another_zone"] == 3
+
+
 def test_parquet_has_rows_in_place_of_lines(tmp_path: Path) -> None:
     """Whole numbers, times and lists as they are stored, faults by row."""
     import pyarrow as pa

@@ -10,6 +10,7 @@ import pytest
 
 from sim.clock import on_grid
 from sim.workload import Requests, generate, generate_chunks, mean_context_tokens, mean_tokens
+from sim.workload.classes import users_of
 from sim.workload.streams import Streams
 from sim.workload.tenants import tenant_shares
 
@@ -211,3 +212,22 @@ def test_tenants_of_one_class_move_no_other_class() -> None:
     run = {"duration_s": 60.0, "seed": 1}
     alone = of_class(sent(4.0, run, chat=CHAT, mail=MAIL), "chat")
     assert of_class(sent(4.0, run, chat=CHAT, mail={**MAIL, "tenants": 7}), "chat") == alone
+
+
+def test_users_send_the_requests_of_their_class() -> None:
+    """All of them and no other's, and think as long as their class does; a class at a rate has no users."""
+    think = {"kind": "fixed", "mean_s": 3.0}
+    classes = {
+        "chat": CHAT,
+        "desk": {**CHAT, "concurrency": 2, "think": think},
+        "mail": {**MAIL, "concurrency": 5},
+    }
+    workload = {"classes": classes}
+    requests = generate(workload, {"rate_per_s": 4.0}, {"requests": 40, "user_requests": 30, "seed": 1})
+    assert requests.classes is not None
+    desk, mail = users_of(workload, requests, 1)
+    assert [(desk.of_class, desk.count), (mail.of_class, mail.count)] == [(1, 2), (2, 5)]
+    for users in (desk, mail):
+        assert users.rows.tolist() == np.flatnonzero(requests.classes == users.of_class).tolist()
+        assert len(users.rows) == len(users.think_s) == 30
+    assert (set(desk.think_s.tolist()), set(mail.think_s.tolist())) == ({3.0}, {0.0})

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from sim.workload import stream
+from sim.workload import Streams, stream
 
 IN_ANOTHER_PROCESS = """
 import hashlib
@@ -65,3 +65,10 @@ def test_raw_numbers_stay_the_same_from_version_to_version() -> None:
     """Regression data: the first raw numbers, which numpy keeps stable for a seed sequence and generator."""
     raw = stream(1, "arrivals").bit_generator.random_raw(2).tolist()
     assert raw == [12605462615323800294, 10153162954089657778]
+
+
+def test_a_part_of_a_part_has_streams_of_its_own() -> None:
+    """Their names begin with both: of equal parts of two things, each has its own numbers."""
+    inner = Streams(1).within("classes.chat").within("tenants.0")
+    assert inner.open("arrivals").random() == stream(1, "classes.chat.tenants.0.arrivals").random()
+    assert Streams(1).within("tenants.0").open("arrivals").random() != inner.open("arrivals").random()

@@ -56,6 +56,35 @@ def test_requests_milliseconds_apart_stay_apart() -> None:
     assert (trace.arrival_ns / 1e9).tolist() == [0, 0.001, 0.008, 0.010]
 
 
+@pytest.mark.parametrize(("unit", "in_ns"), [("s", 10**9), ("ms", 10**6), ("us", 10**3), ("ns", 1)])
+@pytest.mark.parametrize("ticks", [("2", "4", "11"), ("2.5", "4.25", "11.125"), (" 2", "4", "11")], ids=str)
+def test_a_unit_is_so_many_nanoseconds(unit: str, in_ns: int, ticks: tuple[str, ...], tmp_path: Path) -> None:
+    """Whole numbers, decimals, those with spaces, and numbers of a Parquet file; halves of a ns are even."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    expected = [round((float(tick) - float(ticks[0])) * in_ns) for tick in ticks]
+    if unit == "ns":
+        expected = [round(float(tick)) - round(float(ticks[0])) for tick in ticks]
+    name = f"arrival_{unit}"
+    text = f"{name},prompt_tokens,output_tokens\n" + "".join(f"{tick},9,5\n" for tick in ticks)
+    table = pa.table({name: [float(x) for x in ticks], "prompt_tokens": [9] * 3, "output_tokens": [5] * 3})
+    if ticks[0] == "2":
+        table = table.set_column(0, name, pa.array(list(map(int, ticks))))
+    pq.write_table(table, tmp_path / "t.parquet")
+    for trace in (parse_trace(text.encode(), "t.csv"), read_trace(tmp_path / "t.parquet")):
+        assert trace.arrival_ns is not None
+        assert trace.arrival_ns.tolist() == expected
+
+
+def test_decimals_that_no_double_has_are_rounded_and_not_cut() -> None:
+    """1.001 times 1e9 is a little less than 1001000000 in doubles."""
+    assert 1.001 * 1e9 < 1_001_000_000
+    trace = read(PLAIN + "0,9,5\n1.001,9,5\n1.009,9,5\n")
+    assert trace.arrival_ns is not None
+    assert trace.arrival_ns.tolist() == [0, 1_001_000_000, 1_009_000_000]
+
+
 @given(st.lists(st.integers(0, 10**12), min_size=1, max_size=20))
 @settings(max_examples=50, deadline=None)
 def test_every_tick_counts(ticks: list[int]) -> None:
