@@ -14,7 +14,7 @@ from scipy import stats
 from sim.faults import InputFault
 from sim.scenario import load
 from sim.workload import generate, mean_context_tokens, mean_tokens
-from sim.workload.distributions import fixed, length_distributions, lognormal
+from sim.workload.distributions import fixed, geometric, length_distributions, lognormal, uniform
 from sim.workload.pairs import correlated, pair_of
 
 
@@ -121,6 +121,17 @@ def test_uniform_lengths_are_all_alike() -> None:
     observed = np.bincount(prompt, minlength=13)[5:]
     assert observed.sum() == COUNT
     assert ((observed - COUNT / 8) ** 2 / (COUNT / 8)).sum() < stats.chi2.ppf(0.999, 7)
+
+
+def test_whole_numbers_have_exact_moments_and_ends() -> None:
+    """The mean square of 5 to 12 is that of their list; the furthest scores give the ends, never beyond."""
+    even = uniform(5, 12)
+    assert even.mean_square == pytest.approx(np.mean(np.arange(5, 13) ** 2), rel=1e-12)
+    assert even.at is not None
+    assert even.at(np.array([-40.0, 40.0])).tolist() == [5, 12]
+    rare = geometric(3.0)
+    assert rare.at is not None
+    assert rare.at(np.array([-40.0]))[0] == 1
 
 
 @pytest.mark.parametrize(

@@ -57,9 +57,9 @@ def test_requests_milliseconds_apart_stay_apart() -> None:
 
 
 @pytest.mark.parametrize(("unit", "in_ns"), [("s", 10**9), ("ms", 10**6), ("us", 10**3), ("ns", 1)])
-@pytest.mark.parametrize("ticks", [("2", "4", "11"), ("2.5", "4.25", "11.125"), (" 2", "4", "11")], ids=str)
+@pytest.mark.parametrize("ticks", [("2", "4", "11"), ("2.5", "4.25", "11.125"), ("2 ", "4", "11")], ids=str)
 def test_a_unit_is_so_many_nanoseconds(unit: str, in_ns: int, ticks: tuple[str, ...], tmp_path: Path) -> None:
-    """Whole numbers, decimals, those with spaces, and numbers of a Parquet file; halves of a ns are even."""
+    """Whole numbers, decimals, those with a space, and numbers of a Parquet file; halves of a ns are even."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -69,7 +69,7 @@ def test_a_unit_is_so_many_nanoseconds(unit: str, in_ns: int, ticks: tuple[str, 
     name = f"arrival_{unit}"
     text = f"{name},prompt_tokens,output_tokens\n" + "".join(f"{tick},9,5\n" for tick in ticks)
     table = pa.table({name: [float(x) for x in ticks], "prompt_tokens": [9] * 3, "output_tokens": [5] * 3})
-    if ticks[0] == "2":
+    if ticks[0].strip() == "2":
         table = table.set_column(0, name, pa.array(list(map(int, ticks))))
     pq.write_table(table, tmp_path / "t.parquet")
     for trace in (parse_trace(text.encode(), "t.csv"), read_trace(tmp_path / "t.parquet")):
@@ -85,10 +85,11 @@ def test_decimals_that_no_double_has_are_rounded_and_not_cut() -> None:
     assert trace.arrival_ns.tolist() == [0, 1_001_000_000, 1_009_000_000]
 
 
-@given(st.lists(st.integers(0, 10**12), min_size=1, max_size=20))
+@given(st.lists(st.integers(0, 10**12), min_size=1, max_size=11))
 @settings(max_examples=50, deadline=None)
 def test_every_tick_counts(ticks: list[int]) -> None:
-    """Times written with seven decimals come back as the same multiples of 100 ns, sorted."""
+    """Times written with seven decimals come back as the same multiples of 100 ns, sorted: of eleven rows at
+    most, since twelve may be two traces of six, one after the other, which are refused."""
     epoch = np.datetime64("2023-11-16T18:00:00", "ns")
     written = [str(epoch + np.timedelta64(100 * tick, "ns"))[:-2].replace("T", " ") for tick in ticks]
     trace = read(AZURE + "".join(f"{time},1,1\r\n" for time in written))
