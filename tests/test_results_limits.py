@@ -6,10 +6,12 @@ import json
 
 import numpy as np
 import pytest
+from cases import admitting, in_seconds
 from replay import replay
 from runs import STORIES, TIGHT, at, every_story, requests, result, story
 
 import sim
+from sim.results import Result
 from sim.workload import Requests
 
 # -- undefined values, percentiles, goodput ----------------------------------------------------------
@@ -77,6 +79,17 @@ def test_the_limit_on_gaps_is_for_the_largest() -> None:
     found = result(sent, run={"requests": 2, "warmup": 0}, slo={"itl_p50_s": limit_s}).summary()
     assert found["itl_s"]["p99"] < limit_s < found["itl_s"]["max"]
     assert found["goodput_fraction"] == 0.5
+
+
+@pytest.mark.parametrize(("limit_s", "good"), [(1.0, 1.0), (0.999, 0.0)])
+def test_what_just_holds_is_good_and_who_ends_with_the_window_is_in_it(limit_s: float, good: float) -> None:
+    """First tokens after exactly a second; the second of three ends as the third arrives, at 13 s, which is
+    the window's end."""
+    asked = admitting().replace({"run.warmup": 0, "slo": {"ttft_p99_s": limit_s}})
+    found = Result(in_seconds(1)(asked, (0.0, 5, 3), (10.0, 5, 3), (13.0, 5, 3))).summary()
+    assert (found["ttft_s"]["max"], found["window"]["end_s"]) == (1.0, 13.0)
+    assert found["goodput_fraction"] == good
+    assert found["request_throughput"] == pytest.approx(2 / 13)
 
 
 # -- requests that cannot run ------------------------------------------------------------------------

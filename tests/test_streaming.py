@@ -289,6 +289,21 @@ def test_failed_attempts_are_output_and_of_no_use() -> None:
     assert found["checks"]["tokens_conserved"]
 
 
+def test_failed_attempts_are_of_their_class() -> None:
+    """What chat's people gave up is output of chat alone; with it the classes' outputs add up."""
+    asks_again = {
+        "patience": {"kind": "exponential", "mean_s": 1.5},
+        "retries": {"max": 2, "on": ["abandoned"]},
+    }
+    classes = {**CLASSES, "chat": {**CLASSES["chat"], **asks_again}}
+    found = Result(simulate(scenario(workload={"classes": classes}, run={"requests": 400}))).summary()
+    chat, batch = found["by_class"]["chat"], found["by_class"]["batch"]
+    assert chat["requests"]["retries"] == found["requests"]["retries"] > 50 > batch["requests"]["retries"]
+    assert chat["output_throughput"] + batch["output_throughput"] == pytest.approx(found["output_throughput"])
+    assert batch["output_throughput"] == batch["useful_output_throughput"]
+    assert chat["output_throughput"] > 1.1 * chat["useful_output_throughput"]
+
+
 def test_parts_find_each_request_at_its_row(tmp_path: Path) -> None:
     """At the edges of parts too; the last to arrive need not be in the last part."""
     times_s = [[0.0, 1.0], [4.0], [2.0, 3.0]]

@@ -131,6 +131,21 @@ def test_two_traces_in_one_file_are_five_steps_of_time_each(before: int, after: 
         assert parse_trace(content.encode(), "t.csv").notes == {"trace_rows_sorted": after}
 
 
+def test_a_few_traces_in_one_file_are_told_and_many_are_logs_of_workers() -> None:
+    """Up to three steps back, each with its line; rows of more are in no order, and sorted."""
+    four, five = (PLAIN + rows([*range(9)] * count) for count in (4, 5))
+    assert [fault.split(":")[1] for fault in faults_of("t.csv", four)] == ["11", "20", "29"]
+    assert parse_trace(five.encode(), "t.csv").notes["trace_rows_sorted"] == 32
+
+
+def test_two_traces_are_a_step_back_by_half_of_the_time_so_far() -> None:
+    """Of 20 s, 10 s are one and 9 s are not."""
+    half, less = (PLAIN + rows([*range(21), *range(back, 40)]) for back in (10, 11))
+    (fault,) = faults_of("t.csv", half)
+    assert "t.csv:23: the time goes back by 10 s here, of 20 s so far" in fault
+    assert parse_trace(less.encode(), "t.csv").notes["trace_rows_sorted"] == 9
+
+
 def test_who_failed_is_left_out_and_counted_in_every_block() -> None:
     """By a status from 400 on or a word; 399 and `ok` did not fail. With `failed: keep` all are sent."""
     told = {0: "400", 1: "399", 2: "ok", 3: "timeout", 4: "499", 20_000: "Timed_Out", 20_001: " rejected",

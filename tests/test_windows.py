@@ -47,6 +47,24 @@ def test_one_bad_five_minutes_are_found() -> None:
     assert found["worst"] == {"start_s": 600.0, "end_s": 900.0, "limit": "queue_max_s", "value": 20.0}
 
 
+def test_a_window_that_just_holds_misses_nothing() -> None:
+    """A limit of 20 s where the longest wait is 20 s; of a little less it is missed."""
+    shares = [
+        summary(REGULAR_S + BURST_S, slo={"queue_max_s": limit_s})["windows"]["share_in_violation"]
+        for limit_s in (20.0, 19.9)
+    ]
+    assert shares == [0.0, 0.25]
+
+
+def test_pooled_windows_count_as_so_many() -> None:
+    """Of twenty minutes, those that a p90 needs in pairs are two each, in the share that misses it, too."""
+    found = summary(REGULAR_S + BURST_S, **{"run.window_s": 60.0, "slo": {"queue_p90_s": 5.0}})["windows"]
+    weights = [row.get("windows", 1) for row in found["by_window"]]
+    missed = [weight for weight, row in zip(weights, found["by_window"], strict=True) if row["missed"]]
+    assert found["count"] == sum(weights) == 20 > len(weights)
+    assert found["share_in_violation"] == sum(missed) / 20 > 0
+
+
 def test_the_worst_window_is_told_in_words() -> None:
     """The text of a run says how many windows miss a limit and which is worst."""
     text = run_text(summary(REGULAR_S + BURST_S))
