@@ -20,7 +20,7 @@ from sim.faults import InputFault
 from sim.planning.crossing import crossing
 from sim.planning.knee import Knee, find_knee
 from sim.planning.limits import as_judged, broken_limits, decisive, limits_of, turned_away_share
-from sim.planning.other_samples import blocks_of, knees_of_blocks, of_many, of_one
+from sim.planning.other_samples import Blocks, blocks_of, knees_of_blocks, of_many, of_one
 from sim.planning.reasons import first_to_give_way
 from sim.planning.resources import SPEEDS
 from sim.planning.search import Bracket, Point, Summarised
@@ -222,6 +222,30 @@ def test_blocks_keep_requests_together() -> None:
     assert drawn.output_tokens.tolist() == [x + 10 for x in drawn.prompt_tokens.tolist()]
     assert drawn.arrival_s.tolist() == [0, 10, 25, 35, 45, 55, 65, 75, 85, 95, 105]
     assert sent_faster(drawn, 2.0).arrival_s.tolist() == [x / 2 for x in drawn.arrival_s.tolist()]
+
+
+def test_a_block_has_an_eighth_of_its_trace_at_most() -> None:
+    """However long what arrives is correlated for: here half of the trace is busy, the other half quiet."""
+    gaps_s = np.repeat([0.5, 5.0], [32 * 600, 32 * 60]) * WINDOW_S / 300
+    found = blocks_of(as_requests(on_grid(np.cumsum(gaps_s))), WINDOW_S, 0.0)
+    assert found.correlation_s > 64 * WINDOW_S / 8
+    assert (found.block_s, found.of, found.count) == (8 * WINDOW_S, 8, 4)
+
+
+def test_a_sample_that_is_sent_faster_warms_up_as_many_requests() -> None:
+    """The warm-up, in seconds, shrinks as the gaps do: at every load it ends with the same request."""
+    sent: list[int] = []
+
+    def replay(scenario: Any, sample: Requests) -> Summarised:
+        warm_up_s = float(scenario.run["warmup"].removesuffix("s"))
+        sent.append(int(np.searchsorted(sample.arrival_s, warm_up_s)))
+        return Queue(sample.arrival_s, warm_up_s)
+
+    requests = as_requests(on_grid(np.arange(0.5, 4 * WINDOW_S)))
+    blocks = Blocks(100.0, WINDOW_S, 2, 4, 0.0)
+    knees_of_blocks(asked(1), "load.time_scale", 1.0, limits_of(SLO, 0.0), requests, blocks, replay)
+    assert len(sent) > 16
+    assert set(sent) == {100}
 
 
 def interval(arrival_s: np.ndarray, knee: Knee, seed: int) -> tuple[float, float]:
