@@ -123,6 +123,7 @@ def test_all_rejected_is_an_answer(kneesim: Called, small: str) -> None:
     answer = json.loads(out)
     assert status == 0
     assert answer["requests"]["never_schedulable"] == answer["requests"]["offered"] == 300
+    assert any("300 prompts have engine.max_model_len tokens or more" in said for said in answer["warnings"])
     assert answer["ttft_s"]["p50"] is None
     assert answer["cost"]["usd_per_1m_output_tokens"] is None
     knee = kneesim("knee", small, "engine.max_model_len=256")[1]

@@ -135,9 +135,10 @@ def test_answers_end_where_the_context_does() -> None:
 
 
 def test_refused_requests_are_not_counted_as_cut() -> None:
-    """What never runs has no answer to end early."""
+    """What never runs has no answer to end early; it is counted as a prompt that was turned away."""
     run = result(at((0.0, 9000, 500), (0.0, 10, 5)), run={"requests": 2, "warmup": 0})
-    assert not any("max_model_len" in line for line in run.summary()["warnings"])
+    (said,) = (line for line in run.summary()["warnings"] if "max_model_len" in line)
+    assert said.startswith("1 prompts have engine.max_model_len tokens or more, and were turned away")
 
 
 # -- pool, utilisation -------------------------------------------------------------------------------

@@ -92,9 +92,12 @@ def test_a_traces_own_times(trace: dict[str, Any]) -> None:
 
 
 def test_a_replay_ends_with_the_trace_or_before(trace: dict[str, Any]) -> None:
-    """Fewer rows on demand; more are not invented, and the note says how many are lacking."""
-    assert generate(trace, {"mode": "trace"}, {"duration_s": 4}).arrival_s.tolist() == [0, 1, 1]
-    assert len(generate(trace, {"mode": "trace"}, {"requests": 2})) == 2
+    """Fewer rows on demand; more are not invented; notes say how many were not sent, or are lacking."""
+    cut = generate(trace, {"mode": "trace"}, {"duration_s": 4})
+    assert (cut.arrival_s.tolist(), cut.notes) == ([0, 1, 1], {"trace_rows_not_sent": 2})
+    first = generate(trace, {"mode": "trace"}, {"requests": 2})
+    assert (len(first), first.notes) == (2, {"trace_rows_not_sent": 3})
+    assert generate(trace, {"mode": "trace"}, {"requests": 5}).notes == {}
     longest = generate(trace, {"mode": "trace"}, {"requests": 7})
     assert len(longest) == 5
     assert longest.notes == {"requests_beyond_trace": 2}

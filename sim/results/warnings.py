@@ -22,11 +22,15 @@ NOTES = {
     "prompt_tokens_seen_before": "{} prompt tokens begin a prompt as an earlier request has them: the most "
     "that prefix caching could save",
     "requests_beyond_trace": "{} requests of run.requests were not sent: the trace has no more rows",
+    "trace_rows_not_sent": "{} rows of the trace were not sent: the run ends before them (without "
+    "run.requests and run.duration_s the whole trace is sent)",
     "turns_not_sent": "{} requests of sessions were not sent: within the run they would have come only if "
     "answers took no time",
     "prompts_capped": "{} prompts were drawn longer and end at lengths.max_prompt_tokens",
     "outputs_capped": "{} answers were drawn longer and end at lengths.max_output_tokens",
     "output_capped": "{} answers end at admission.max_output_tokens",
+    "prompts_beyond_max_model_len": "{} prompts have engine.max_model_len tokens or more, and were "
+    "turned away: raise it where the model has the context, or cap them by lengths.max_prompt_tokens",
     "output_cut_at_max_model_len": "{} answers end at max_model_len",
 }
 

@@ -76,7 +76,7 @@ class Server:
     ledger: MemoryLedger
     scheduler: Scheduler | StaticScheduler
     front_end: FrontEnd
-    cut: dict[str, int] = field(default_factory=dict)  # answers, so far
+    cut: dict[str, int] = field(default_factory=dict)  # answers and prompts, so far
 
     @classmethod
     def of(cls, scenario: Scenario) -> Server:
@@ -242,15 +242,20 @@ def _queue_rules(admission: Mapping[str, Any], engine: Mapping[str, Any]) -> Que
 def _within(
     requests: Requests, max_model_len: int, max_output_tokens: int | None, cut: dict[str, int]
 ) -> Requests:
-    """Answers end at the cap, and where the context does; counted in *cut*, and that in the notes."""
+    """Answers end at the cap, and where the context does; counted in *cut*, and that in the notes, as prompts
+    are that leave an answer no room."""
     if len(requests) and requests.arrival_s[-1] > HORIZON_S:
         raise InputFault(
             f"the last request arrives at {requests.arrival_s[-1]:.6g} s; a run may last {HORIZON_S:.6g} s"
         )
+    fits = requests.prompt_tokens < max_model_len
+    if not fits.all():
+        beyond = "prompts_beyond_max_model_len"
+        cut[beyond] = cut.get(beyond, 0) + int(np.count_nonzero(~fits))
     room = np.maximum(max_model_len - requests.prompt_tokens, 1)
     output = requests.output_tokens
     for name, most in (("output_capped", max_output_tokens), ("output_cut_at_max_model_len", room)):
-        if most is not None and (longer := (output > most) & (requests.prompt_tokens < max_model_len)).any():
+        if most is not None and (longer := (output > most) & fits).any():
             cut[name] = cut.get(name, 0) + int(longer.sum())
             output = np.minimum(output, most)
     return replace(requests, output_tokens=output, notes={**requests.notes, **cut})

@@ -197,11 +197,13 @@ def _recorded(
         raise InputFault(f"load.time_scale must be > 0 (got {time_scale:g})")
     times_s = _moved_ns(trace, workload["arrivals"].get("jitter_s"), streams) / 1e9 / time_scale
     asked, until_s = run.get("requests") or len(trace), run.get("duration_s") or math.inf
-    beyond = {"requests_beyond_trace": asked - len(trace)} if asked > len(trace) else {}
     count = min(len(trace), asked) if until_s == math.inf else len(trace)
+    unsent = len(trace) - min(count, int(np.searchsorted(times_s, until_s)))
+    beyond = {"requests_beyond_trace": asked - len(trace), "trace_rows_not_sent": unsent}
     _refuse_all_warm_up(trace, min(float(times_s[count - 1]), until_s), run)
     source = numbered(lambda rows: times_s[rows])
-    return Arrivals(source, count, until_s, len(trace), {**trace.notes, **beyond})
+    notes = {**trace.notes, **{note: number for note, number in beyond.items() if number > 0}}
+    return Arrivals(source, count, until_s, len(trace), notes)
 
 
 def _refuse_all_warm_up(trace: Trace, last_s: float, run: Mapping[str, Any]) -> None:
