@@ -159,6 +159,7 @@ def _portrait_of(
     from sim.faults import InputFault
     from sim.scenario import entry
     from sim.workload import generate
+    from sim.workload.classes import users_of
     from sim.workload.portrait import Portrait
 
     if rate_per_s is not None and not 0 < rate_per_s < float("inf"):
@@ -168,4 +169,5 @@ def _portrait_of(
     if traffic.get("arrivals", {}).get("kind") == "trace" and rate_per_s is None:
         return Portrait.of(generate(traffic, {"mode": "trace"}, run))
     run.setdefault("requests", _DRAWN_REQUESTS)
-    return Portrait.of(generate(traffic, {"rate_per_s": rate_per_s or 1.0}, run))
+    drawn = generate(traffic, {"rate_per_s": rate_per_s or 1.0}, run)
+    return Portrait.of(drawn, [users.of_class for users in users_of(traffic, drawn, seed)])

@@ -17,6 +17,8 @@ def portrait_text(portrait: Portrait) -> str:
     facts = [("requests", f"{told['requests']:,}")]
     if told["rate_per_s"]:
         facts.append(("rate", f"{number(told['rate_per_s'])} requests/s over {number(told['span_s'])} s"))
+    if upon_answers := told["sent_upon_answers"]:
+        facts.append(("not in the rate", f"{upon_answers:,} that users send upon answers"))
     for kind, value in told["lengths"]["correlation"].items():
         facts.append(
             (f"{kind} correlation", "not defined: a length is constant" if value is None else f"{value:.3f}")

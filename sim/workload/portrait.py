@@ -37,9 +37,15 @@ class Portrait:
     class_names: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, requests: Requests) -> Portrait:
-        """That of a run's *requests*, from the first arrival on; without times where all arrive at once."""
-        times_s = requests.arrival_s - requests.arrival_s[:1]
+    def of(cls, requests: Requests, users: Sequence[int] = ()) -> Portrait:
+        """That of a run's *requests*, from the first arrival on; without times where all arrive at once.
+
+        Those of the classes *users* are sent upon answers and have no times before they are run.
+        """
+        times_s = requests.arrival_s
+        if users and requests.classes is not None:
+            times_s = times_s[~np.isin(requests.classes, users)]
+        times_s = times_s - times_s[:1]
         return cls(
             times_s if len(times_s) and times_s[-1] > 0 else None,
             requests.prompt_tokens,
@@ -57,7 +63,7 @@ class Portrait:
     @property
     def rate_per_s(self) -> float | None:
         """Mean rate of requests; None without times."""
-        return len(self.prompt_tokens) / self.span_s if self.span_s else None
+        return None if self.times_s is None else len(self.times_s) / self.span_s
 
     def dispersion(self) -> Dispersion:
         """Of the arrivals, in windows."""
@@ -98,6 +104,7 @@ class Portrait:
             "requests": len(self.prompt_tokens),
             "span_s": self.span_s or None,
             "rate_per_s": self.rate_per_s,
+            "sent_upon_answers": 0 if self.times_s is None else len(self.prompt_tokens) - len(self.times_s),
             "lengths": {
                 "prompt_tokens": _quantiles(self.prompt_tokens),
                 "output_tokens": _quantiles(self.output_tokens),
