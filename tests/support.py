@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import json
 import math
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterable
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -108,3 +112,18 @@ def answer(run: Run) -> dict[str, bytes]:
         for name in row.names or ()
     }
     return {"summary": json.dumps(without_times(result.summary())).encode(), **texts, **logs}
+
+
+def on_a_full_disk(name: str = "") -> Callable[[Path, str], io.IOBase]:
+    """`open` for `sim.files` on a disk that fills up half-way through files with *name* in theirs."""
+
+    class Full(io.FileIO):
+        def writelines(self, parts: Iterable[Any], /) -> None:
+            first = next(iter(parts))
+            self.write(first[: len(first) // 2])
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def opened(path: Path, mode: str) -> io.IOBase:
+        return Full(path, mode) if name in path.name else open(path, mode)
+
+    return opened

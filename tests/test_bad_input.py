@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import errno
-import io
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support import Called
+from support import Called, on_a_full_disk
 
 import sim.planning.knee
 from sim import files
@@ -160,17 +157,7 @@ def test_a_full_disk_is_a_sentence_and_no_half_file(
     out.mkdir()
     name = {"run": "requests.csv", "knee": "knee.md"}[command]
     (out / name).write_text("old", encoding="utf-8")
-
-    class Full(io.FileIO):
-        def writelines(self, parts: Iterable[Any], /) -> None:
-            first = next(iter(parts))
-            self.write(first[: len(first) // 2])
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    def opened(path: Path, mode: str) -> io.IOBase:
-        return Full(path, mode) if name in path.name else open(path, mode)
-
-    monkeypatch.setattr(files, "open", opened, raising=False)
+    monkeypatch.setattr(files, "open", on_a_full_disk(name), raising=False)
     status, _, err = kneesim(command, small, "--out", str(out))
     assert status == 2
     assert err.splitlines()[-1] == f"{out / name} cannot be written: No space left on device"

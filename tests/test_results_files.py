@@ -10,7 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from runs import STORIES, story
+from support import on_a_full_disk
 
+from sim import files
 from sim.faults import InputFault
 from sim.results import Result
 from sim.simulation import simulate
@@ -105,12 +107,7 @@ def test_a_full_disk_leaves_no_half_file(tmp_path: Path, monkeypatch: pytest.Mon
     run.write(tmp_path)
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
 
-    def fills_up(path: Path, data: bytes) -> int:
-        with open(path, "wb") as file:
-            file.write(data[: len(data) // 2])
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(Path, "write_bytes", fills_up)
+    monkeypatch.setattr(files, "open", on_a_full_disk(), raising=False)
     with pytest.raises(InputFault, match=r"summary\.json cannot be written: No space left on device"):
         story("steady")[0].write(tmp_path)
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before

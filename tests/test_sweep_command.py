@@ -91,7 +91,7 @@ def test_a_kill_loses_only_points_in_flight(how: signal.Signals, file: Path, tmp
         wait_for(lambda: len(lines()) > 3)
         workers = children(process.pid)
         os.killpg(process.pid, how) if how == signal.SIGINT else process.send_signal(how)
-        out, err = process.communicate(timeout=30)
+        out, err = process.communicate(timeout=120)
         wait_for(lambda: not any(map(alive, workers)), seconds=10)
     kept = {json.loads(line)["key"] for line in lines()}
     assert len(workers) >= 2
