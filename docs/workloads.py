@@ -44,13 +44,14 @@ and a page of pictures beside it; `kneesim workload show` draws any workload. He
 its trace.
 """
 _SAYS = """
-What the table says: where lengths are alike all the time (Azure code), tails and decode times of the
-profile are the trace's, and medians are within what another such hour would differ by. In Azure's
-conversations the mix of prompts and answers moves with the rate over the hour; the profile's do not, so it
-has none of the tail that the busy, long-prompt part of the hour has near capacity. Replay the trace there.
-A renewal process has the queue of Azure code only with the coefficient of variation that the silences give
-its gaps; with the shape that fits the gaps best, as load generators are given it, little
-of the queue is left."""
+What the table says. Where lengths are alike all the time and bursts are many (Azure code), the profile's
+tails and decode times are the trace's, and medians are within what another such hour would differ by. In
+Azure's conversations the mix of prompts and answers moves with the rate over the hour. The plain profile
+has one mix, and none of the tail of the busy, long-prompt part of the hour; the profile with `--drift` keeps
+kinds of requests and the rate of each, and has it. It is of that hour, and not for bursts shorter than its
+steps, which Azure code is made of. A renewal process has the queue of Azure code only with the coefficient
+of variation that the silences give its gaps; with the shape that fits the gaps best, as load generators are
+given it, little of the queue is left."""
 
 
 def fits() -> dict[str, Fit]:
@@ -106,16 +107,18 @@ deviation is large, the trace too is one of many that could have been recorded.
 
 def _simulated(name: str, fit: Fit) -> list[list[str]]:
     path, traffic = TRACES / FILES[name], {key: fit.workload[key] for key in ("arrivals", "lengths")}
+    drifting = {"classes": fit_trace(read_trace(path), name, drift=True).workload["classes"]}
     assert fit.recorded.times_s is not None
     gaps = np.diff(fit.recorded.times_s)
     cv = float(gaps.std() / gaps.mean())
     shape, _ = gamma_shape(gaps[gaps > 0])
     renewals = {
-        "profile": traffic["arrivals"],
         "poisson": {"kind": "poisson"},
         f"gamma, CV of the trace, {cv:.3g}": {"kind": "gamma", "cv": cv},
         f"gamma, most likely shape, {shape:.3g}": {"kind": "gamma", "burstiness": shape},
     }
+    workloads = {"profile": traffic, "profile with --drift": drifting}
+    workloads |= {kind: traffic | {"arrivals": arrivals} for kind, arrivals in renewals.items()}
     lengths = {"arrivals": {"kind": "poisson"}, "lengths": {"kind": "trace", "path": str(path)}}
     capacity = find_knee(_scenario(lengths, 1.0, len(gaps), 1, _LIMIT)).capacity_rate_per_s
     assert capacity is not None
@@ -126,10 +129,9 @@ def _simulated(name: str, fit: Fit) -> list[list[str]]:
         own = _run(str(path), rate_per_s, len(gaps) + 1, 1)
         at = f"{100 * load:.0f} %, {rate_per_s:.3g}/s"
         rows.append([name, at, "trace", *map(_number, own)])
-        for kind, arrivals in renewals.items():
-            stretched = _stretched(arrivals, fit.recorded.rate_per_s / rate_per_s)
-            workload = traffic | {"arrivals": stretched}
-            runs = np.array([_run(workload, rate_per_s, len(gaps) + 1, seed) for seed in range(1, SEEDS + 1)])
+        for kind, workload in workloads.items():
+            told = _stretched(workload, fit.recorded.rate_per_s / rate_per_s)
+            runs = np.array([_run(told, rate_per_s, len(gaps) + 1, seed) for seed in range(1, SEEDS + 1)])
             rows.append([name, at, kind, *_cells(runs, own)])
     return rows
 
@@ -142,15 +144,17 @@ def _cells(runs: np.ndarray, own: Sequence[float]) -> list[str]:
     ]
 
 
-def _stretched(arrivals: Mapping[str, Any], factor: float) -> dict[str, Any]:
-    """*arrivals* with times *factor* as long."""
-    told = dict(arrivals)
-    for key in ("on_s", "off_s"):
-        if key in told:
-            told[key] *= factor
-    if "sojourn_s" in told:
-        told["sojourn_s"] = [stay_s * factor for stay_s in told["sojourn_s"]]
-    return told
+def _stretched(workload: Mapping[str, Any], factor: float) -> dict[str, Any]:
+    """*workload* with the times of its arrivals *factor* as long."""
+    if classes := workload.get("classes"):
+        return {"classes": {name: _stretched(own, factor) for name, own in classes.items()}}
+    arrivals = dict(workload["arrivals"])
+    for key in ("on_s", "off_s", "sojourn_s"):
+        if key in arrivals:
+            arrivals[key] = (np.array(arrivals[key]) * factor).tolist()
+    if series := arrivals.get("series"):
+        arrivals["series"] = {**series, "times_s": (np.array(series["times_s"]) * factor).tolist()}
+    return {**workload, "arrivals": arrivals}
 
 
 def _scenario(

@@ -18,6 +18,7 @@ from sim.workload.dispersion import dispersion
 from sim.workload.fitting import fit_trace
 from sim.workload.fitting.arrivals import fit_arrivals, spread_over_grid
 from sim.workload.fitting.cascade import Cascade
+from sim.workload.fitting.drift import fit_drift
 from sim.workload.fitting.lengths import LEAST_IN_CELL, fit_lengths, fit_quantile_table, table_distance
 from sim.workload.fitting.sharing import fit_sharing, uses_of
 from sim.workload.portrait import Portrait, distance
@@ -98,9 +99,42 @@ def test_the_recorded_curve_is_kept_on_demand() -> None:
     """With drift, a rate that doubles half-way is a curve that doubles; without, states."""
     ramp = {"times_s": [0, 1000], "rates": [1, 2], "interpolation": "step"}
     sent = times({"kind": "poisson", "series": {**ramp, "times_s": [0, 1333.0]}}, 8000)
-    rates = fit_arrivals(sent, drift=True).keys["series"]["rates"]
-    assert rates[-1] / rates[0] == pytest.approx(2, rel=0.25)
+    rates = fit_drift(sent).keys["arrivals"]["series"]["rates"]
+    assert rates[-2] / rates[0] == pytest.approx(2, rel=0.25)
     assert "series" not in fit_arrivals(sent).keys
+
+
+def test_a_mix_that_moves_is_kept_by_kinds() -> None:
+    """Long prompts come in the second half alone: with drift they do so when drawn, and are as long."""
+    rng = np.random.default_rng(3)
+    sent = np.sort(rng.random(6000)) * 1200
+    late = (sent > 600) & (rng.random(6000) < 0.3)
+    prompts = np.where(late, rng.integers(3900, 4100, 6000), rng.integers(90, 110, 6000))
+    keys = fit_drift(sent - sent[0], prompts, rng.integers(50, 60, 6000)).keys
+    drawn = generate(keys, {"rate_per_s": 5.0}, {"requests": 6000, "seed": 1})
+    half = drawn.arrival_s < 600
+    long = drawn.prompt_tokens > 2000
+    share = long[~half].mean()
+    assert long[half].mean() < 0.01
+    assert abs(share - late[sent > 600].mean()) < 3 * np.sqrt(2 * share * (1 - share) / 3000)
+    assert np.corrcoef(drawn.prompt_tokens, np.arange(6000))[0, 1] == pytest.approx(
+        np.corrcoef(prompts, np.arange(6000))[0, 1], abs=0.05
+    )
+
+
+def test_shared_prompts_do_not_drift(kneesim: Called, tmp_path: Path) -> None:
+    """Classes share nothing, so a trace with hash_ids is refused with --drift: place and way out."""
+    rows = [
+        {"timestamp": 1000 * i, "input_length": 600, "output_length": 5, "hash_ids": [0, i + 1]}
+        for i in range(80)
+    ]
+    (tmp_path / "chat.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    status, _, err = kneesim(
+        "workload", "fit", str(tmp_path / "chat.jsonl"), "--drift", "--out", str(tmp_path / "x.yaml")
+    )
+    assert status == 2
+    assert "chat.jsonl: --drift does not go with prompts that share tokens (hash_ids)" in err
+    assert not (tmp_path / "x.yaml").exists()
 
 
 def test_times_on_a_grid_are_spread_over_it() -> None:

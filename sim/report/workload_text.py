@@ -80,9 +80,11 @@ def _tokens(value: float | None) -> str:
 def fit_text(fit: Fit) -> str:
     """The profile beside its trace, and what it does not have."""
     rows = [[name, _value(both["recorded"]), _value(both["drawn"])] for name, both in fit.differences.items()]
-    arrivals, lengths = (fit.workload[key]["kind"] for key in ("arrivals", "lengths"))
-    prefixes = fit.workload.get("prefixes", {}).get("kind", "none")
-    facts = aligned([("arrivals", arrivals), ("lengths", lengths), ("prefixes", prefixes)])
+    parts = ("arrivals", "lengths", "prefixes")
+    kinds = [(key, fit.workload.get(key, {}).get("kind", "none")) for key in parts]
+    if classes := fit.workload.get("classes"):
+        kinds = [("classes", f"{len(classes)} kinds of requests, each with its rate over time")]
+    facts = aligned(kinds)
     sentences = [*(f"Found: {sentence}." for sentence in fit.found),
                  *(f"Not in the profile: {sentence}." for sentence in fit.missed)]  # fmt: skip
     compared = table(["", "trace", f"profile, mean of {len(fit.drawn)} seeds"], rows)

@@ -17,8 +17,6 @@ LEAST_REQUESTS = 50
 _SURE = 3.291  # standard errors, 99.9 %
 _NEAR = 0.03
 """A gamma process is taken where no gap's probability is further off than this, beside sampling."""
-_STEPS = 12
-"""Steps of a curve of the rate: what comes less often than that in a trace cannot be told from chance."""
 
 
 @dataclass(frozen=True)
@@ -30,22 +28,16 @@ class Arrivals:
     missed: tuple[str, ...] = ()
 
 
-def fit_arrivals(times_s: np.ndarray, drift: bool = False) -> Arrivals:
-    """A process like the arrivals *times_s* (float64, never falling, from 0); with *drift* the recorded
-    curve of the rate is kept, and only what is faster is random.
+def fit_arrivals(times_s: np.ndarray) -> Arrivals:
+    """A process like the arrivals *times_s* (float64, never falling, from 0).
 
     Constant, poisson or gamma where gaps are independent and like that; else states of a Markov chain.
     """
-    rate_per_s = len(times_s) / times_s[-1]
-    gaps = np.diff(times_s)
-    if not drift and (renewal := _renewal(gaps)) is not None:
+    if (renewal := _renewal(np.diff(times_s))) is not None:
         return renewal
-    series, bin_s = _curve(times_s) if drift else (None, float(times_s[-1]))
-    if series:  # bins of a high rate, which count for more, have a higher index
-        rate_per_s *= float(np.mean(np.square(series["rates"][:-1])))
-    cascade = fit_cascade(dispersion(times_s, float(times_s[-1]), bin_s=bin_s), rate_per_s, bin_s)
-    keys = cascade.arrivals() | ({"series": series} if series else {})
-    return Arrivals(keys, _words(keys, bin_s), (_missed(drift, float(times_s[-1])),))
+    span_s = float(times_s[-1])
+    keys = fit_cascade(dispersion(times_s, span_s), len(times_s) / span_s, span_s).arrivals()
+    return Arrivals(keys, _words(keys, span_s), (_missed(span_s),))
 
 
 def _renewal(gaps: np.ndarray) -> Arrivals | None:
@@ -101,35 +93,19 @@ def _distance(gaps: np.ndarray, shape: float) -> float:
     return float(np.maximum(np.abs(ordered - places[1:]), np.abs(ordered - places[:-1])).max())
 
 
-def _curve(times_s: np.ndarray) -> tuple[dict[str, Any], float]:
-    """The relative rate over time in equal steps, and the length of one."""
-    span_s = float(times_s[-1])
-    step_s = span_s / _STEPS
-    counts = np.bincount(np.minimum((times_s / step_s).astype(int), _STEPS - 1), minlength=_STEPS)
-    times = [round(step_s * step, 3) for step in range(_STEPS + 1)]
-    rates = [float(f"{count / counts.mean():.3g}") for count in counts]
-    return {"times_s": times, "rates": [*rates, rates[-1]], "interpolation": "step"}, step_s
-
-
-def _words(keys: Mapping[str, Any], bin_s: float) -> str:
-    windows_s = [window_s for window_s in WINDOWS_S if window_s * LEAST_WINDOWS <= bin_s]
+def _words(keys: Mapping[str, Any], span_s: float) -> str:
+    windows_s = [window_s for window_s in WINDOWS_S if window_s * LEAST_WINDOWS <= span_s]
     states = len(keys["rates"]) if keys["kind"] == "mmpp" else 2
-    curve = "the recorded curve of the rate in equal steps, and within them " if "series" in keys else ""
     return (
-        f"{curve}a rate of {states} states, fitted to the index of dispersion of counts and the share of "
+        f"a rate of {states} states, fitted to the index of dispersion of counts and the share of "
         f"silent windows at {len(windows_s)} lengths from {windows_s[0]:g} to {windows_s[-1]:g} s"
     )
 
 
-def _missed(drift: bool, span_s: float) -> str:
-    if drift:
-        return (
-            f"the rate's curve is that of the one recorded span of {span_s:.0f} s, not of another day, and "
-            "the bursts within its steps add chance to it"
-        )
+def _missed(span_s: float) -> str:
     return (
         f"what changes more slowly than {span_s / LEAST_WINDOWS:.0f} s (a fifth of the trace) is known from "
-        "so few repetitions that it is little more than a guess; --drift keeps the recorded curve"
+        "so few repetitions that it is little more than a guess; --drift keeps the recorded rates"
     )
 
 

@@ -9,7 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from sim.faults import InputFault
 from sim.workload.fitting.arrivals import fit_arrivals, require_arrivals, spread_over_grid
+from sim.workload.fitting.drift import fit_drift
 from sim.workload.fitting.lengths import Lengths, fit_lengths
 from sim.workload.fitting.sharing import fit_sharing
 from sim.workload.fitting.users import sessions_of, tenants_of
@@ -54,21 +56,16 @@ def fit_trace(
     drift: bool = False,
     other: Mapping[str, Any] | None = None,
 ) -> Fit:
-    """A profile called *name* of *trace*; with *drift* the recorded curve of the rate is kept. Where the
-    trace has times alone, lengths are those of the workload *other*.
+    """A profile called *name* of *trace*; with *drift* it has the kinds of requests of the trace, each with
+    its recorded rate. Where the trace has times alone, lengths are those of the workload *other*.
 
-    Raises InputFault where the trace is too short or has no times.
+    Raises InputFault where the trace is too short or has no times, and for a *drift* of shared prompts.
     """
     times_s, step_s = spread_over_grid(trace.require_times() / 1e9)
     require_arrivals(times_s, trace.path)
     recorded = recorded_portrait(trace, times_s) if other is None else _with_lengths_of(other, times_s)
-    arrivals = fit_arrivals(times_s, drift)
-    lengths = fit_lengths(trace.prompt_tokens, trace.output_tokens) if other is None else _taken(other)
-    keys: dict[str, Any] = {"arrivals": dict(arrivals.keys), "lengths": dict(lengths.keys)}
-    origins = {"arrivals": _origin(arrivals.says, len(trace)), **lengths.origins(len(trace))}
-    if other is not None:
-        origins["lengths"]["kind"] = "estimated"
-    missed, found = [*arrivals.missed, *lengths.missed], list[str]()
+    keys, origins, missed = _traffic(trace, times_s, drift, other)
+    found = list[str]()
     if step_s:
         missed.append(
             f"times lie on a grid of {step_s:g} s and are spread evenly over it: what happens within it is "
@@ -93,6 +90,37 @@ def fit_trace(
         "provenance": origins,
     }
     return Fit(workload, recorded, drawn, compared, tuple(missed), tuple(found))
+
+
+def _traffic(
+    trace: Trace, times_s: np.ndarray, drift: bool, other: Mapping[str, Any] | None
+) -> tuple[dict[str, Any], dict[str, dict[str, Any]], list[str]]:
+    """Arrivals and lengths, or classes of both; their provenance; and what they do not have."""
+    count, keys, origins = len(trace), dict[str, Any](), dict[str, dict[str, Any]]()
+    lengths = _taken(other) if other is not None else None
+    if drift and trace.chains is not None:
+        raise InputFault(
+            f"{trace.path}: --drift does not go with prompts that share tokens (hash_ids): classes share "
+            "none with one another; leave it out"
+        )
+    if drift:
+        sides = (trace.prompt_tokens, trace.output_tokens) if other is None else ()
+        kinds = fit_drift(times_s, *sides)
+        keys |= kinds.keys
+        origins |= {key: _origin(says, count) for key, says in kinds.says.items()}
+        missed = [*kinds.missed]
+    else:
+        arrivals = fit_arrivals(times_s)
+        lengths = lengths or fit_lengths(trace.prompt_tokens, trace.output_tokens)
+        keys["arrivals"], origins["arrivals"] = dict(arrivals.keys), _origin(arrivals.says, count)
+        missed = [*arrivals.missed]
+    if lengths is not None:
+        keys["lengths"] = dict(lengths.keys)
+        origins |= lengths.origins(count)
+        missed += lengths.missed
+    if other is not None:
+        origins["lengths"]["kind"] = "estimated"
+    return keys, origins, missed
 
 
 def recorded_portrait(trace: Trace, times_s: np.ndarray | None) -> Portrait:
