@@ -44,14 +44,13 @@ and a page of pictures beside it; `kneesim workload show` draws any workload. He
 its trace.
 """
 _SAYS = """
-What the table says. Where lengths are alike all the time and bursts are many (Azure code), the profile's
-tails and decode times are the trace's, and medians are within what another such hour would differ by. In
-Azure's conversations the mix of prompts and answers moves with the rate over the hour. The plain profile
-has one mix, and none of the tail of the busy, long-prompt part of the hour; the profile with `--drift` keeps
-kinds of requests and the rate of each, and has it. It is of that hour, and not for bursts shorter than its
-steps, which Azure code is made of. A renewal process has the queue of Azure code only with the coefficient
-of variation that the silences give its gaps; with the shape that fits the gaps best, as load generators are
-given it, little of the queue is left."""
+What the table says. The plain profile is any hour like the recorded one: for Azure code its tails and
+decode times are the trace's, and its medians are within what another such hour would differ by. The profile
+with `--drift` is that hour: its rate step by step, and, where the mix of lengths moves with time, that of
+each kind of requests. In Azure's conversations it does, and the plain profile with its one mix has none of
+the tail that the busy, long-prompt part of the hour has near capacity. A renewal process has the queue of
+Azure code only with the coefficient of variation that the silences give its gaps; with the shape that fits
+the gaps best, as load generators are given it, little of the queue is left."""
 
 
 def fits() -> dict[str, Fit]:
@@ -107,7 +106,8 @@ deviation is large, the trace too is one of many that could have been recorded.
 
 def _simulated(name: str, fit: Fit) -> list[list[str]]:
     path, traffic = TRACES / FILES[name], {key: fit.workload[key] for key in ("arrivals", "lengths")}
-    drifting = {"classes": fit_trace(read_trace(path), name, drift=True).workload["classes"]}
+    kept = fit_trace(read_trace(path), name, drift=True).workload
+    drifting = {key: kept[key] for key in ("classes", "arrivals", "lengths") if key in kept}
     assert fit.recorded.times_s is not None
     gaps = np.diff(fit.recorded.times_s)
     cv = float(gaps.std() / gaps.mean())

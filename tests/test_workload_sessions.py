@@ -173,22 +173,26 @@ def test_calls_that_begin_at_none_have_the_moments_of_a_geometric(mean: float) -
     assert squares.min() == 0
 
 
-def test_a_cut_context_is_the_sessions_first_tokens_and_what_came_since() -> None:
-    """Played one after the other: a prompt above 1490 tokens begins anew, and none is cut to just 1490."""
-    most, new, answer, count = 1490, 60, 40, 20
-    firsts = [1000, 1005]
-    played = []
-    for first in firsts:
-        prompt = first - answer - new
-        for number in range(count):
-            prompt += answer + new
-            if number and prompt > most:
-                prompt = first + new
-            played.append(prompt)
-    starts, sizes = np.array([0, count]), np.array([count, count])
-    added = np.full(2 * count, new)
-    added[starts] = firsts
-    prompts, cuts = contexts(starts, sizes, added, np.full(2 * count, answer), most)
+@pytest.mark.parametrize("seed", range(6))
+def test_a_cut_context_is_the_sessions_first_tokens_and_what_came_since(seed: int) -> None:
+    """Played one after the other, any lengths: a prompt above the most begins anew, and is clamped to the
+    most only where the first prompt and what is new are more than that."""
+    rng = np.random.default_rng(seed)
+    most, sizes = 1500, rng.integers(2, 40, 12)
+    starts = np.cumsum(sizes) - sizes
+    added, answers = rng.integers(1, 120, sizes.sum()), rng.integers(1, 90, sizes.sum())
+    added[starts] = rng.integers(900, 1490, 12)
+    played, cut = [], []
+    for start, size in zip(starts.tolist(), sizes.tolist(), strict=True):
+        prompt, times = 0, 0
+        for row in range(start, start + size):
+            prompt += added[row]
+            if prompt > most:
+                prompt, times = added[start] + added[row], times + 1
+            played.append(min(prompt, most))
+            cut.append(times)
+            prompt += answers[row]
+    prompts, cuts = contexts(starts, sizes, added, answers, most)
+    assert max(cut) > 1
     assert prompts.tolist() == played
-    assert cuts[[count - 1, 2 * count - 1]].tolist() == [3, 3]
-    assert max(played) < most
+    assert cuts.tolist() == cut

@@ -33,7 +33,7 @@ def workload() -> None:
     type=click.Path(path_type=Path),
     help="Write the profile there, and pictures beside it.",
 )
-@click.option("--drift", is_flag=True, help="Keep the recorded rates, by kinds of requests.")
+@click.option("--drift", is_flag=True, help="Keep the recorded rate, step by step.")
 @click.option("--source", metavar="TEXT", help="Where the trace is from, for the profile.")
 @click.option("--licence", metavar="TEXT", help="Under which licence.")
 @click.option("--lengths", metavar="NAME", help="TRACE has times alone; lengths are those of this workload.")

@@ -24,12 +24,15 @@ def people_rules(workload: Values, report: Report) -> None:
 
 def _patience_rules(written: Values, report: Report) -> None:
     kind = written.get("kind")
-    for key in ("mean_s", "cv", "shape", "share"):
-        if kind is None and written.get(key) is not None:
-            report("patience.kind", f"is missing: the distribution that {key} is of")
-            break
+    of_kind = [key for key in ("mean_s", "cv", "shape", "share") if written.get(key) is not None]
+    if kind is None and of_kind:
+        report("patience.kind", f"is missing: the distribution that {of_kind[0]} is of")
     if kind is not None and written.get("total") is not None:
         report("patience.total", "excludes patience.kind, which says the same; write one of them")
+    leaves = ("kind", "total", "first_token", "queue", "stop_after")
+    if written.get("silent_share") and not of_kind and all(written.get(key) is None for key in leaves):
+        report("patience.silent_share", "needs a time after which clients leave: patience.kind, first_token, "
+               "queue or stop_after")  # fmt: skip
     if written.get("detection_s") is not None and written.get("silent_share") is None:
         report("patience.detection_s", "goes with patience.silent_share only: others tell the server")
 

@@ -109,13 +109,15 @@ def contexts(
     whole = before + new_tokens
     if most == math.inf:
         return whole, np.zeros(len(whole), dtype=np.int64)
-    first = np.repeat(new_tokens[starts], sizes)
-    room = np.maximum(most - first, 1)
-    cuts = ((whole - first) // room).astype(np.int64)
-    begins = np.diff(cuts, prepend=-1) != 0
-    begins[starts] = True
-    kept = np.where(begins, before - first * (cuts > 0), 0)[np.flatnonzero(begins)]
-    dropped = np.repeat(kept, np.diff(np.append(np.flatnonzero(begins), len(whole))))
+    dropped, cuts = np.zeros(len(whole)), np.zeros(len(whole), dtype=np.int64)
+    ends = starts + sizes
+    for start, end in np.column_stack([starts, ends])[whole[ends - 1] > most].tolist():
+        at, lost = start, 0.0
+        while (at := at + int(np.searchsorted(whole[at:end], most + lost, "right"))) < end:
+            lost = before[at] - new_tokens[start]
+            dropped[at:end] = lost
+            cuts[at:end] += 1
+            at += 1
     return np.minimum(whole - dropped, most), cuts
 
 

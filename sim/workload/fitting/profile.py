@@ -111,9 +111,10 @@ def _traffic(
         missed = [*kinds.missed]
     else:
         arrivals = fit_arrivals(times_s)
-        lengths = lengths or fit_lengths(trace.prompt_tokens, trace.output_tokens)
         keys["arrivals"], origins["arrivals"] = dict(arrivals.keys), _origin(arrivals.says, count)
         missed = [*arrivals.missed]
+    if lengths is None and "classes" not in keys:
+        lengths = fit_lengths(trace.prompt_tokens, trace.output_tokens)
     if lengths is not None:
         keys["lengths"] = dict(lengths.keys)
         origins |= lengths.origins(count)
