@@ -65,7 +65,8 @@ def habits(ticks: bool, rng: random.Random) -> dict[str, Any]:
         changes["workload.connections"] = rng.randrange(1, 12)
     if rng.random() < 0.5:
         detection_s = TICK_S * rng.randrange(1, 50) if ticks else float(on_grid(rng.random()))
-        changes["workload.patience"] = {"silent_share": 0.5, "detection_s": detection_s}
+        silent = {"silent_share": 0.5, "detection_s": detection_s}
+        changes["workload.patience"] = {"kind": "fixed", "mean_s": 1000, **silent}
     return changes
 
 

@@ -41,10 +41,18 @@ def kneesim(*arguments: Any) -> subprocess.CompletedProcess[str]:
 
 @contextmanager
 def started(*arguments: Any) -> Iterator[subprocess.Popen[str]]:
-    """`kneesim sweep` with a process group of its own, as a terminal gives it one."""
+    """`kneesim sweep` with a process group of its own, as a terminal gives it one.
+
+    What a shell starts in the background is deaf to Ctrl-C, and so are its children: not this one.
+    """
     command = [sys.executable, "-m", "sim", "sweep", *map(str, arguments)]
     process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     try:
         yield process
@@ -91,7 +99,7 @@ def test_a_kill_loses_only_points_in_flight(how: signal.Signals, file: Path, tmp
         wait_for(lambda: len(lines()) > 3)
         workers = children(process.pid)
         os.killpg(process.pid, how) if how == signal.SIGINT else process.send_signal(how)
-        out, err = process.communicate(timeout=120)
+        out, err = process.communicate(timeout=30)
         wait_for(lambda: not any(map(alive, workers)), seconds=10)
     kept = {json.loads(line)["key"] for line in lines()}
     assert len(workers) >= 2
