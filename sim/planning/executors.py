@@ -13,7 +13,7 @@ from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from threading import Thread
 from types import ModuleType
-from typing import TypeVar
+from typing import Any, TypeVar
 
 Job = TypeVar("Job")
 Answers = Generator[tuple[int, str], None, None]
@@ -45,10 +45,12 @@ def answers(work: Callable[[Job], str], jobs: Sequence[Job], workers: int) -> An
 def _pooled(work: Callable[[Job], str], jobs: Sequence[Job], workers: int) -> Answers:
     context = get_context("spawn")
     lifeline, ours = context.Pipe(duplex=False)
-    executor = ProcessPoolExecutor(workers, context, _live_with, (lifeline,))
+    # Jobs go to workers with their start: a queue of large ones blocks its writer for ever when its readers
+    # end before they took them (github.com/python/cpython/issues/94777, in Python 3.11.2 still).
+    executor = ProcessPoolExecutor(workers, context, _live_with, (lifeline, work, list(jobs)))
     try:
         with _starting():
-            index = {executor.submit(work, job): i for i, job in enumerate(jobs)}
+            index = {executor.submit(_answer, i): i for i in range(len(jobs))}
         for future in as_completed(index):
             yield index[future], future.result()
     except BrokenProcessPool as error:
@@ -78,10 +80,19 @@ def _starting() -> Iterator[None]:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _live_with(lifeline: Connection) -> None:
+_told: dict[str, Any] = {}  # in a worker: the work, and the jobs
+
+
+def _live_with(lifeline: Connection, work: Callable[[Any], str], jobs: Sequence[Any]) -> None:
     """Called in a new worker: it ends when the other end of *lifeline* does, even by `kill -9`."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _told.update(work=work, jobs=jobs)
     Thread(target=_end_with, args=(lifeline,), daemon=True).start()
+
+
+def _answer(index: int) -> str:
+    answer: str = _told["work"](_told["jobs"][index])
+    return answer
 
 
 def _end_with(lifeline: Connection) -> None:
